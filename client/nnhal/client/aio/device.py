@@ -111,9 +111,7 @@ async def open_device(
         needs: returns the needs of the client, for each session.
     """
     found = await run_blocking(resolve_target, target, options, timeout)
-    session = ReconnectingSession(
-        found.address, timeout, transport, client_name, found.security, found.members, needs, found.find_members
-    )
+    session = ReconnectingSession(found, timeout, transport, client_name, needs)
     await session.open(device)
     return Device(session, device)
 

@@ -24,6 +24,7 @@ from nnhal.client.fallback.preparation import (
     not_supported_anywhere,
     not_supported_as_a_whole,
 )
+from nnhal.client.fleet.targets import ResolvedTarget
 from nnhal.errors import HalError
 from nnhal.types import Model, Placement
 
@@ -137,7 +138,7 @@ class FallbackDevice(DeviceQueries):
             if self._session.closed:
                 raise closed_error()
             if self._local is None:
-                session = ReconnectingSession(None, _LOCAL_TIMEOUT_S, "auto", "")
+                session = ReconnectingSession(ResolvedTarget(None), _LOCAL_TIMEOUT_S)
                 try:
                     await session.open()
                 except HalError as error:

@@ -7,7 +7,9 @@ scores = await second.result()
 
 from typing import Any, Generic, cast
 
+from nnhal import wire
 from nnhal.client.aio.connection import Connection
+from nnhal.client.core.arguments import optional_nanoseconds
 from nnhal.client.core.fences import (
     NO_BYTES,
     FenceBase,
@@ -16,9 +18,7 @@ from nnhal.client.core.fences import (
     FencedTiming,
     R,
     StoredOutputs,
-    execution_spans,
-    execution_timing,
-    require_ended,
+    require_success,
 )
 from nnhal.types import FenceState, Span
 from nnhal.v1 import fence_pb2
@@ -39,8 +39,9 @@ class Fence(FenceBase[Connection]):
         Raises:
             HalError: the session has ended.
         """
-        response = await self._connection.call(self._connection.fence.Wait, self._wait_request(timeout))
-        return FenceState(response.state)
+        timeout_ns = optional_nanoseconds(timeout, "timeout")
+        request = fence_pb2.WaitRequest(session=self._connection.session, fence=self.handle, timeout_ns=timeout_ns)
+        return FenceState((await self._connection.call(self._connection.fence.Wait, request)).state)
 
 
 class OwnFence(Fence):
@@ -58,7 +59,8 @@ class OwnFence(Fence):
         Raises:
             HalError: INVALID_ARGUMENT: it has already ended.
         """
-        await self._connection.call(self._connection.fence.Signal, self._signal_request(error))
+        request = fence_pb2.SignalFenceRequest(session=self._connection.session, fence=self.handle, error=error)
+        await self._connection.call(self._connection.fence.Signal, request)
 
 
 async def create_fence(connection: Connection) -> OwnFence:
@@ -106,12 +108,15 @@ class ExecutionFence(Fence, Generic[R]):
         Raises:
             HalError: GENERAL_FAILURE: the execution is still running; or it failed.
         """
-        info = await self._connection.call(self._connection.fence.GetExecutionInfo, self._info_request())
-        return execution_spans(info)
+        return tuple(map(wire.to_span, (await self._read_info()).spans))
 
     async def _read_timing(self) -> FencedTiming:
-        info = await self._connection.call(self._connection.fence.GetExecutionInfo, self._info_request())
-        return execution_timing(info)
+        info = await self._read_info()
+        return FencedTiming(wire.to_timing(info.timing_launched), wire.to_timing(info.timing_fenced))
+
+    async def _read_info(self) -> fence_pb2.GetExecutionInfoResponse:
+        request = fence_pb2.GetExecutionInfoRequest(session=self._connection.session, fence=self.handle)
+        return require_success(await self._connection.call(self._connection.fence.GetExecutionInfo, request))
 
     async def result(self, timeout: float | None = None) -> R:
         """Wait for the end of the execution and fetch its outputs, except those in buffers.
@@ -127,7 +132,8 @@ class ExecutionFence(Fence, Generic[R]):
                 outputs.
             TimeoutError: the timeout expired first.
         """
-        require_ended(await self.wait(timeout), timeout)
+        if await self.wait(timeout) == FenceState.ACTIVE:
+            raise TimeoutError(f"the execution did not end within {timeout} s")
         timing = await self._read_timing()
         memory = self._stored.memory
         data = await self._connection.read_memory(memory) if memory else NO_BYTES
@@ -140,14 +146,8 @@ async def execute_fenced(connection: Connection, prepared_model: bytes, launch: 
     try:
         async with connection.uploaded(launch.pools) as encode_pool:
             memory = b"".join(owned)
-            arguments = (connection.session, prepared_model, encode_pool, memory)
-            if launch.is_profiled:
-                launched = await connection.call(
-                    connection.prepared_model.ExecuteFencedWithConfig, launch.profiled_message(*arguments)
-                )
-            else:
-                launched = await connection.call(connection.prepared_model.ExecuteFenced, launch.message(*arguments))
+            launched = await connection.call(*launch.call(connection, prepared_model, encode_pool, memory))
     except BaseException:
         connection.discard(*owned)
         raise
-    return ExecutionFence(connection, launched.fence, launch.stored_outputs(*owned), *owned)
+    return ExecutionFence(connection, launched.fence, StoredOutputs(launch.outputs, memory), *owned)

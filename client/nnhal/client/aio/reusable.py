@@ -6,7 +6,10 @@ for image in images:
     outputs = await execution.run()
 """
 
-from collections.abc import Iterable, Mapping
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, Generic, Protocol, cast
 
 from numpy.typing import ArrayLike
@@ -15,14 +18,17 @@ from nnhal.client.aio.concurrency import Lock
 from nnhal.client.aio.connection import Connection
 from nnhal.client.aio.fence import ExecutionFence, Fence
 from nnhal.client.aio.reconnect import ReconnectingSession
+from nnhal.client.core.arguments import optional_nanoseconds
 from nnhal.client.core.arrays import ModelIO
 from nnhal.client.core.buffered_execution import BufferInputs, OutputBuffers
 from nnhal.client.core.cache import NO_DEADLINE, SharedDeadline
-from nnhal.client.core.fences import R
-from nnhal.client.core.handles import AsyncCloseable
+from nnhal.client.core.fences import FixedOutputs, R, StoredOutputs, fence_handles
+from nnhal.client.core.handles import AsyncCloseable, release_with
 from nnhal.client.core.prepared_model import RemoteModel, memory_handles
-from nnhal.client.core.reusable import ReusableExecutionBase
-from nnhal.v1 import types_pb2
+from nnhal.client.core.reusable import BoundInputs
+from nnhal.errors import SessionLostError
+from nnhal.types import ErrorStatus
+from nnhal.v1 import execution_pb2, prepared_model_pb2, types_pb2
 
 
 class RenewableModel(Protocol):
@@ -32,7 +38,7 @@ class RenewableModel(Protocol):
         """Return the model on a connection, and prepare it there if it is not yet."""
 
 
-class Execution(ReusableExecutionBase[Connection], Generic[R], AsyncCloseable):
+class Execution(Generic[R], AsyncCloseable):
     """Reusable execution of a prepared model. At most one `run` and one `run_fenced` may be in progress.
 
     The service releases it when this object is closed or collected. If its session is lost, it is created again with
@@ -48,10 +54,18 @@ class Execution(ReusableExecutionBase[Connection], Generic[R], AsyncCloseable):
         outputs: OutputBuffers | None,
         measure_timing: bool,
     ) -> None:
-        super().__init__(io, inputs, outputs, measure_timing)
         self._session = session
         self._model = model
+        self._io = io
+        self._config = types_pb2.ExecutionConfig(measure_timing=measure_timing)
+        self._bound = BoundInputs(io, inputs, outputs)
         self._moving = Lock()
+        self._remote: RemoteModel[Connection] | None = None
+        self._handles: list[bytes] = []
+        self._finalizer: weakref.finalize[Any, Any] = release_with(self, lambda: None)
+        self._input_memory = self._output_memory = b""
+        self._synchronous = self._fenced = b""  # handles of the two kinds of runs
+        self._last_outputs: Callable[[], StoredOutputs | None] = lambda: None
 
     async def open(self) -> "Execution[R]":
         """Send the inputs."""
@@ -65,17 +79,23 @@ class Execution(ReusableExecutionBase[Connection], Generic[R], AsyncCloseable):
             SessionLostError: the execution uses buffers that were lost with their session, or has been closed.
         """
         async with self._moving:
-            if self._connection is connection:
+            if self._remote is not None and self._remote.connection is connection:
                 return
             self._bound.execution.require_buffers()
             remote = await self._model.prepare_on(connection, NO_DEADLINE)
             memory = await connection.create_memory(self._bound.contents.size)
             try:
                 await connection.write_memory(memory, self._bound.contents)
+                if self._finalizer.detach() is None:
+                    raise SessionLostError(ErrorStatus.DEVICE_UNAVAILABLE, "the execution has been closed")
             except BaseException:
                 connection.discard(memory)
                 raise
-            self._move(remote, memory)
+            self._remote = remote
+            self._handles = [memory]
+            self._finalizer = release_with(self, _discard_all, remote.connection, self._handles)
+            self._input_memory = memory
+            self._output_memory = self._synchronous = self._fenced = b""
 
     async def write(self, inputs: Mapping[int | str, ArrayLike]) -> None:
         """Change the values of inputs, by position or by name, for runs that begin later.
@@ -110,8 +130,13 @@ class Execution(ReusableExecutionBase[Connection], Generic[R], AsyncCloseable):
 
         async def run_on(connection: Connection) -> Any:
             await self._create_on(connection)
-            self._synchronous = self._synchronous or await self._create(connection, self._message())
-            request = self._run_request(end.remaining)
+            if not self._synchronous:
+                self._synchronous = await self._create(connection, self._bound.message(self._input_memory))
+            request = execution_pb2.RunExecutionRequest(
+                session=connection.session,
+                execution=self._synchronous,
+                deadline_ns=optional_nanoseconds(end.remaining),
+            )
             response = await connection.call(connection.execution.ExecuteSynchronously, request)
             return execution.read(response, await connection.take_memories(memory_handles(response.returned)))
 
@@ -134,7 +159,13 @@ class Execution(ReusableExecutionBase[Connection], Generic[R], AsyncCloseable):
             await self._create_on(connection)
             self._fenced = self._fenced or await self._create_fenced(connection)
             with self._superseding() as stored:
-                request = self._run_fenced_request(fences, deadline, duration)
+                request = execution_pb2.RunExecutionFencedRequest(
+                    session=connection.session,
+                    execution=self._fenced,
+                    wait_for=fence_handles(fences),
+                    deadline_ns=optional_nanoseconds(deadline),
+                    duration_ns=optional_nanoseconds(duration, "duration"),
+                )
                 launched = await connection.call(connection.execution.ExecuteFenced, request)
             return ExecutionFence(connection, launched.fence, stored)
 
@@ -142,11 +173,50 @@ class Execution(ReusableExecutionBase[Connection], Generic[R], AsyncCloseable):
             return await run_on(self._session.connection)
         return await self._session.repeat(run_on, NO_DEADLINE)
 
+    @cached_property
+    def _fixed_outputs(self) -> FixedOutputs:
+        """Outputs of fenced runs.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: the shape of an output is not fixed.
+        """
+        return FixedOutputs(self._io, self._bound.execution)
+
+    @contextmanager
+    def _superseding(self) -> Iterator[StoredOutputs]:
+        """Yield the outputs of a run that is launched within; those of the run before are lost if that succeeds."""
+        outputs = StoredOutputs(self._fixed_outputs, self._output_memory, self)
+        last = self._last_outputs()
+        was_superseded = last is not None and last.superseded
+        if last is not None:
+            last.superseded = True
+        try:
+            yield outputs
+        except BaseException:
+            if last is not None:
+                last.superseded = was_superseded
+            raise
+        self._last_outputs = weakref.ref(outputs)
+
     async def _create_fenced(self, connection: Connection) -> bytes:
         if self._fixed_outputs.size and not self._output_memory:
-            self._output_memory = self._own(await connection.create_memory(self._fixed_outputs.size))
-        return await self._create(connection, self._fenced_message())
+            self._output_memory = await connection.create_memory(self._fixed_outputs.size)
+            self._handles.append(self._output_memory)
+        request = self._bound.message(self._input_memory)
+        self._fixed_outputs.fill_request(request, self._output_memory)
+        return await self._create(connection, request)
 
     async def _create(self, connection: Connection, request: types_pb2.Request) -> bytes:
-        method = connection.prepared_model.CreateReusableExecution
-        return self._own((await connection.call(method, self._create_request(request))).execution)
+        """Create an execution on the service, and return its handle."""
+        assert self._remote is not None
+        message = prepared_model_pb2.CreateReusableExecutionRequest(
+            session=connection.session, prepared_model=self._remote.handle, request=request, config=self._config
+        )
+        created = await connection.call(connection.prepared_model.CreateReusableExecution, message)
+        self._handles.append(created.execution)
+        return self._handles[-1]
+
+
+def _discard_all(connection: Connection, handles: list[bytes]) -> None:
+    """Release the handles that the list has at the time of the call."""
+    connection.discard(*handles)

@@ -77,6 +77,11 @@ def nanoseconds(seconds: float, name: str = "deadline") -> int:
         raise invalid_argument(f"{name} is {seconds}; expected a number of seconds") from None
 
 
+def optional_nanoseconds(seconds: float | None, name: str = "deadline") -> int | None:
+    """Convert seconds to an optional field of a message, like `nanoseconds`."""
+    return None if seconds is None else nanoseconds(seconds, name)
+
+
 def enum_value(kind: type[IntEnum], value: int | str) -> int:
     """Return the number of a member of an enumeration, given by number or name. Numbers are not checked.
 

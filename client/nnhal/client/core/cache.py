@@ -16,9 +16,9 @@ from pathlib import Path
 from weakref import WeakKeyDictionary
 
 from nnhal import wire
-from nnhal.client.core.arguments import nanoseconds, type_error
+from nnhal.client.core.arguments import nanoseconds, optional_nanoseconds, type_error
 from nnhal.client.core.memory import contiguous_bytes, digest, move_large_values
-from nnhal.client.core.prepared_model import ModelDescription, constants_changed, prepare_request, to_nanoseconds
+from nnhal.client.core.prepared_model import ModelDescription, constants_changed, prepare_request
 from nnhal.errors import DeadObjectError, HalError, SessionLostError
 from nnhal.model_digest import NO_POOL_DIGEST, combined_digest, graph_digest
 from nnhal.rules.cache_token import check_token
@@ -176,7 +176,7 @@ class PreparationSpec:
         return device_pb2.PrepareModelFromCacheRequest(
             session=session,
             device=self.device,
-            deadline_ns=to_nanoseconds(deadline.remaining),
+            deadline_ns=optional_nanoseconds(deadline.remaining),
             cache=stored_entry(token, self.digest),
         )
 

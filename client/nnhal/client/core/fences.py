@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
+from google.protobuf.message import Message
 from numpy.typing import ArrayLike
 
 from nnhal import wire
 from nnhal.alignment import align
-from nnhal.client.core.arguments import nanoseconds, type_error
+from nnhal.client.core.arguments import optional_nanoseconds, type_error
 from nnhal.client.core.arrays import ModelIO, Outputs, has_fixed_shape, require_dtype, value_size
 from nnhal.client.core.buffered_execution import BufferedExecution, BufferOutputs, OutputBuffers
 from nnhal.client.core.buffers import BufferBase
@@ -22,14 +23,11 @@ from nnhal.client.core.memory import memory_object_message
 from nnhal.client.core.session import lost_error
 from nnhal.errors import HalError, general_failure, invalid_argument
 from nnhal.types import (
-    OMITTED,
     AnyArray,
     Bytes,
     ErrorStatus,
     ExecutionConfig,
-    FenceState,
     Operand,
-    Span,
     Timing,
 )
 from nnhal.v1 import fence_pb2, prepared_model_pb2, types_pb2
@@ -155,14 +153,7 @@ def _fixed_operand(io: ModelIO, number: int, operand: Operand, target: BufferBas
 class FencedLaunch:
     """Fenced execution to launch. Its arrays travel in pools; outputs of other executions stay on the service.
 
-    Args:
-        io: inputs and outputs of the model.
-        inputs: values of the inputs.
-        outputs: buffers for outputs.
-        wait_for: fences to wait for. Fences of the executions whose outputs are inputs here are added.
-        deadline, duration: seconds.
-        measure_timing: whether to measure the execution.
-        profile: whether to measure the parts of the work.
+    The arguments are those of `PreparedModel.execute_fenced`. It also waits for the executions whose outputs it uses.
 
     Attributes:
         pools: pools of the request, to be uploaded if they are too large for a message.
@@ -193,49 +184,42 @@ class FencedLaunch:
         self.pools = self._execution.request.pools
         self._fences = [*wait_for] if isinstance(wait_for, Iterable) else wait_for
         fence_handles(self._fences)
-        self._times = (nanoseconds_or_omitted(deadline), nanoseconds_or_omitted(duration, "duration"))
+        self._times = {
+            "deadline_ns": optional_nanoseconds(deadline),
+            "duration_ns": optional_nanoseconds(duration, "duration"),
+        }
         self._config = ExecutionConfig(measure_timing, profile=profile)
 
-    def message(
-        self, session: bytes, prepared_model: bytes, encode_pool: wire.SendMemory, memory: bytes = b""
-    ) -> prepared_model_pb2.ExecuteFencedRequest:
-        """Return the message that launches the execution; `memory` is the handle of the Memory object for outputs."""
+    def call(
+        self, connection: Any, prepared_model: bytes, encode_pool: wire.SendMemory, memory: bytes
+    ) -> tuple[Any, Message]:
+        """Return the method that launches the execution, and its message.
+
+        Args:
+            connection: the connection.
+            prepared_model: handle of the model.
+            encode_pool: encodes pools.
+            memory: handle of the Memory object for outputs, or b"".
+        """
         self._execution.require_buffers()
-        deadline_ns, duration_ns = self._times
-        return prepared_model_pb2.ExecuteFencedRequest(
-            session=session,
-            prepared_model=prepared_model,
-            request=self._request_message(encode_pool, memory),
-            wait_for=[*fence_handles(self._fences), *fence_handles(link.fence for link in self._links.values())],
-            measure_timing=self._config.measure_timing,
-            deadline_ns=deadline_ns,
-            duration_ns=duration_ns,
-        )
+        fields: dict[str, Any] = {
+            "session": connection.session,
+            "prepared_model": prepared_model,
+            "request": self._request_message(encode_pool, memory),
+            "wait_for": [*fence_handles(self._fences), *fence_handles(link.fence for link in self._links.values())],
+            **self._times,
+        }
+        stub = connection.prepared_model
+        if not self._config.profile:
+            message = prepared_model_pb2.ExecuteFencedRequest(**fields, measure_timing=self._config.measure_timing)
+            return stub.ExecuteFenced, message
+        config = wire.execution_config_message(self._config)
+        return stub.ExecuteFencedWithConfig, prepared_model_pb2.ExecuteFencedWithConfigRequest(**fields, config=config)
 
     @property
     def is_repeatable(self) -> bool:
         """True if the execution may run twice: it writes to no buffer."""
         return not self._execution.buffers
-
-    @property
-    def is_profiled(self) -> bool:
-        """True if the parts of the work are measured. The launch then needs `profiled_message`."""
-        return self._config.profile
-
-    def profiled_message(
-        self, session: bytes, prepared_model: bytes, encode_pool: wire.SendMemory, memory: bytes = b""
-    ) -> prepared_model_pb2.ExecuteFencedWithConfigRequest:
-        """Return the message of a profiled execution. The arguments are those of `message`."""
-        plain = self.message(session, prepared_model, encode_pool, memory)
-        return prepared_model_pb2.ExecuteFencedWithConfigRequest(
-            session=session,
-            prepared_model=prepared_model,
-            request=plain.request,
-            wait_for=plain.wait_for,
-            config=wire.execution_config_message(self._config),
-            deadline_ns=plain.deadline_ns,
-            duration_ns=plain.duration_ns,
-        )
 
     def _request_message(self, encode_pool: wire.SendMemory, memory: bytes) -> types_pb2.Request:
         message = wire.request_message(self._execution.request, encode_pool)
@@ -246,10 +230,6 @@ class FencedLaunch:
             argument = types_pb2.RequestArgument(location=location, dimensions=link.operand.dimensions)
             message.inputs[number].CopyFrom(argument)
         return message
-
-    def stored_outputs(self, memory: bytes = b"") -> "StoredOutputs":
-        """Return the outputs of the launched execution; `memory` is the handle of their Memory object."""
-        return StoredOutputs(self.outputs, memory)
 
 
 def _check_link(operand: Operand, link: FencedOutput, name: str) -> None:
@@ -264,31 +244,15 @@ def _check_link(operand: Operand, link: FencedOutput, name: str) -> None:
         )
 
 
-def execution_timing(info: fence_pb2.GetExecutionInfoResponse) -> FencedTiming:
-    """Return the measured times of a fenced execution.
+def require_success(info: fence_pb2.GetExecutionInfoResponse) -> fence_pb2.GetExecutionInfoResponse:
+    """Return the description of a fenced execution that succeeded.
 
     Raises:
         HalError: the execution failed.
     """
     if int(info.status) != ErrorStatus.NONE:
         raise HalError(info.status, info.reason)
-    return FencedTiming(wire.to_timing(info.timing_launched), wire.to_timing(info.timing_fenced))
-
-
-def execution_spans(info: fence_pb2.GetExecutionInfoResponse) -> tuple[Span, ...]:
-    """Return the measured parts of a fenced execution; none if it was not profiled.
-
-    Raises:
-        HalError: the execution failed.
-    """
-    if int(info.status) != ErrorStatus.NONE:
-        raise HalError(info.status, info.reason)
-    return tuple(map(wire.to_span, info.spans))
-
-
-def nanoseconds_or_omitted(seconds: float | None, name: str = "deadline") -> int:
-    """Convert seconds to nanoseconds, and None to -1."""
-    return OMITTED if seconds is None else nanoseconds(seconds, name)
+    return info
 
 
 # ---- Fences ---------------------------------------------------------------------------------------------
@@ -299,7 +263,7 @@ class FenceBase(Generic[C]):
 
     Args:
         connection: the connection of its session.
-        handle: handle of the fence.
+        handle: its handle.
         others: further handles to release with it.
     """
 
@@ -321,28 +285,6 @@ class FenceBase(Generic[C]):
         """
         if self._connection.lost:
             raise lost_error()
-
-    def _wait_request(self, timeout: float | None) -> fence_pb2.WaitRequest:
-        session = self._connection.session
-        return fence_pb2.WaitRequest(
-            session=session, fence=self._handle, timeout_ns=nanoseconds_or_omitted(timeout, "timeout")
-        )
-
-    def _signal_request(self, error: bool) -> fence_pb2.SignalFenceRequest:
-        return fence_pb2.SignalFenceRequest(session=self._connection.session, fence=self._handle, error=error)
-
-    def _info_request(self) -> fence_pb2.GetExecutionInfoRequest:
-        return fence_pb2.GetExecutionInfoRequest(session=self._connection.session, fence=self._handle)
-
-
-def require_ended(state: int, timeout: float | None) -> None:
-    """Raise an error if an execution has not ended.
-
-    Raises:
-        TimeoutError: it has not ended within `timeout` seconds.
-    """
-    if state == FenceState.ACTIVE:
-        raise TimeoutError(f"the execution did not end within {timeout} s")
 
 
 def fence_handles(fences: "Iterable[FenceBase[Any]]") -> list[bytes]:

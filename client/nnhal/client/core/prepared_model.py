@@ -8,7 +8,7 @@ from typing import Any, Generic, NamedTuple
 import numpy as np
 
 from nnhal import wire
-from nnhal.client.core.arguments import nanoseconds
+from nnhal.client.core.arguments import nanoseconds, optional_nanoseconds
 from nnhal.client.core.arrays import ModelIO, Outputs, TensorInfo, output_array
 from nnhal.client.core.handles import C, description, release_with
 from nnhal.client.core.request_templates import RequestTemplates
@@ -78,13 +78,8 @@ def prepare_request(
         model=model,
         preference=preference,  # type: ignore[arg-type]
         priority=priority,  # type: ignore[arg-type]
-        deadline_ns=to_nanoseconds(deadline),
+        deadline_ns=optional_nanoseconds(deadline),
     )
-
-
-def to_nanoseconds(deadline: float | None) -> int | None:
-    """Convert a deadline in seconds to an optional field of a message."""
-    return None if deadline is None else nanoseconds(deadline)
 
 
 def notify_error(notify: device_pb2.Notify) -> HalError | None:
@@ -129,7 +124,10 @@ def empty_execute_request(
 ) -> prepared_model_pb2.ExecuteSynchronouslyRequest:
     """Return the message of an execution, without its arguments."""
     return prepared_model_pb2.ExecuteSynchronouslyRequest(
-        session=session, prepared_model=handle, measure_timing=measure_timing, deadline_ns=to_nanoseconds(deadline)
+        session=session,
+        prepared_model=handle,
+        measure_timing=measure_timing,
+        deadline_ns=optional_nanoseconds(deadline),
     )
 
 

@@ -4,8 +4,8 @@ import time
 from dataclasses import dataclass
 
 from nnhal import wire
+from nnhal.client.core.arguments import optional_nanoseconds
 from nnhal.client.core.arrays import Outputs
-from nnhal.client.core.prepared_model import to_nanoseconds
 from nnhal.types import ExecutionConfig, Span, SpanKind
 from nnhal.v1 import prepared_model_pb2, types_pb2
 
@@ -88,5 +88,5 @@ def profile_request(
 ) -> prepared_model_pb2.ExecuteSynchronouslyWithConfigRequest:
     """Return the request of a profiled execution, with an empty `request`."""
     return prepared_model_pb2.ExecuteSynchronouslyWithConfigRequest(
-        session=session, prepared_model=handle, config=_CONFIG, deadline_ns=to_nanoseconds(deadline)
+        session=session, prepared_model=handle, config=_CONFIG, deadline_ns=optional_nanoseconds(deadline)
     )

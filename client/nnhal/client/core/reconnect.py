@@ -1,20 +1,11 @@
-"""Common base of the reconnecting sessions of both clients, and its constants."""
+"""Times and addresses of reconnecting sessions."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from enum import Enum
-from typing import Generic
 
 from nnhal.address import Address
-from nnhal.client.core.handles import C
-from nnhal.client.core.service_user import ServiceUser
-from nnhal.client.core.session import Transport, timeout_error
-from nnhal.client.forks import watch_forks
-from nnhal.client.security.security import PLAIN, Security
-from nnhal.embedded import EmbeddedService
-from nnhal.errors import DeadObjectError, HalError
-from nnhal.types import ErrorKind
 from nnhal.v1.session_pb2 import SessionNeeds, SessionRedirect
 
 MAX_RETRIES = 3
@@ -29,21 +20,10 @@ RETRY_DELAY_S = 0.02
 """Seconds between attempts."""
 
 
-def is_stopping(error: HalError) -> bool:
-    """Return whether a service says that it is stopping."""
-    return error.kind == ErrorKind.STOPPING
-
-
 FindMembers = Callable[[], Sequence[str]]
 """Returns the addresses of all members of a fleet. It may block."""
 FindNeeds = Callable[[], SessionNeeds | None]
 """Returns the needs of a client for its next session."""
-
-
-def no_needs() -> SessionNeeds | None:
-    """Return the needs of a client that any service can serve."""
-    return None
-
 
 _MAX_ADDRESSES = 32
 """Number of other services that a client remembers."""
@@ -119,74 +99,3 @@ class AddressBook:
     def add(self, addresses: Sequence[str]) -> None:
         """Remember addresses. Of many, the ones that were learned first are forgotten."""
         self._members = tuple(dict.fromkeys([*addresses, *self._members]))[:_MAX_ADDRESSES]
-
-
-class ReconnectingSessionBase(Generic[C]):
-    """Connection of a device, replaced by another when its session is lost.
-
-    Args:
-        target: address of the service, or None to start one, and to start it again after it has died.
-        timeout: seconds to wait for the service.
-        transport: transport of executions.
-        client_name: name of the client in the log of the service; "" for the name of the program.
-        security: credentials of all connections.
-        members: addresses of other services of a fleet.
-        needs: returns what the client is about to use, for services of a fleet.
-        find_members: asks the cluster of a fleet for addresses; None if the client does not know one.
-
-    Attributes:
-        connection: the current connection.
-    """
-
-    connection: C
-
-    def __init__(
-        self,
-        target: str | None,
-        timeout: float,
-        transport: Transport,
-        client_name: str,
-        security: Security = PLAIN,
-        members: Sequence[str] = (),
-        needs: FindNeeds = no_needs,
-        find_members: FindMembers | None = None,
-    ) -> None:
-        self._target = target
-        self._find_members = find_members
-        self._addresses = AddressBook(target or "", members)
-        self._needs = needs
-        self._security = security
-        self._timeout = timeout
-        self._transport = transport
-        self._client_name = client_name
-        self._user = ServiceUser()
-        self._service: EmbeddedService | None = None
-        self._closed = self._is_parents = False
-        self._left: C | None = None
-        watch_forks(self)
-
-    def leave_to_parent(self) -> None:
-        """Refuse all further calls, because this process is a fork of the one that has connected."""
-        self._closed = self._is_parents = True
-
-    def _timeout_error(self) -> DeadObjectError:
-        return timeout_error(self.service_name, self._timeout)
-
-    @property
-    def service_name(self) -> str:
-        """Address of the service, for messages."""
-        return self._target or "the embedded service"
-
-    @property
-    def is_embedded(self) -> bool:
-        """True if the service is a child process, which runs on this machine with the settings of this program."""
-        return self._target is None
-
-    @property
-    def closed(self) -> bool:
-        """True after `close`."""
-        return self._closed
-
-    @property
-    def _may_answer(self) -> bool:
-        return self._service is None or self._service.running

@@ -8,7 +8,7 @@ from functools import partial
 from nnhal.address import PLAIN_SCHEME, RAY_SCHEME, target_address
 from nnhal.client.core.reconnect import ATTEMPT_TIMEOUT_S, FindMembers
 from nnhal.client.security.options import SecurityOptions
-from nnhal.client.security.security import Security, secured
+from nnhal.client.security.security import PLAIN, Security, secured
 from nnhal.errors import DeadObjectError
 from nnhal.types import ErrorStatus
 
@@ -28,8 +28,8 @@ class ResolvedTarget:
     """
 
     address: str | None
-    members: tuple[str, ...]
-    security: Security
+    members: tuple[str, ...] = ()
+    security: Security = PLAIN
     find_members: FindMembers | None = None
 
 

@@ -109,9 +109,7 @@ def open_device(
         needs: returns the needs of the client, for each session.
     """
     found = resolve_target(target, options, timeout)
-    session = ReconnectingSession(
-        found.address, timeout, transport, client_name, found.security, found.members, needs, found.find_members
-    )
+    session = ReconnectingSession(found, timeout, transport, client_name, needs)
     session.open(device)
     return Device(session, device)
 

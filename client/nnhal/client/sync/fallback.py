@@ -18,6 +18,7 @@ from nnhal.client.fallback.preparation import (
     not_supported_anywhere,
     not_supported_as_a_whole,
 )
+from nnhal.client.fleet.targets import ResolvedTarget
 from nnhal.client.sync.concurrency import Lock, run_blocking
 from nnhal.client.sync.device_queries import DeviceQueries
 from nnhal.client.sync.grpc_calls import PreparationCall
@@ -138,7 +139,7 @@ class FallbackDevice(DeviceQueries):
             if self._session.closed:
                 raise closed_error()
             if self._local is None:
-                session = ReconnectingSession(None, _LOCAL_TIMEOUT_S, "auto", "")
+                session = ReconnectingSession(ResolvedTarget(None), _LOCAL_TIMEOUT_S)
                 try:
                     session.open()
                 except HalError as error:

@@ -17,41 +17,81 @@ from nnhal.client.core.reconnect import (
     REDIRECT_TIMEOUT_S,
     REPLACEMENT_TIMEOUT_S,
     RETRY_DELAY_S,
-    FindMembers,
+    AddressBook,
     FindNeeds,
     Hop,
-    ReconnectingSessionBase,
-    is_stopping,
-    no_needs,
 )
-from nnhal.client.core.session import Transport, closed_error
-from nnhal.client.security.security import PLAIN, Security
+from nnhal.client.core.service_user import ServiceUser
+from nnhal.client.core.session import Transport, closed_error, timeout_error
+from nnhal.client.fleet.targets import ResolvedTarget
+from nnhal.client.forks import watch_forks
 from nnhal.client.sync.concurrency import Lock, Work, acquire_within, create_blocking, run_blocking, sleep
 from nnhal.client.sync.connection import Connection
 from nnhal.client.sync.preparation import device_version
 from nnhal.embedded import EmbeddedService
 from nnhal.errors import DeadObjectError, HalError
-from nnhal.types import ErrorStatus
+from nnhal.types import ErrorKind, ErrorStatus
 
 T = TypeVar("T")
 
 
-class ReconnectingSession(ReconnectingSessionBase[Connection]):
-    """Connection of a device, replaced by another when its session is lost. `open` it first; close it when done."""
+class ReconnectingSession:
+    """Connection of a device, replaced by another when its session is lost. `open` it first; close it when done.
+
+    Args:
+        target: addresses of the service; it is started, and started again after it has died, if there is none.
+        timeout: seconds to wait for the service.
+        transport: transport of executions.
+        client_name: name of the client in the log of the service; "" for the name of the program.
+        needs: returns what the client is about to use, for services of a fleet.
+
+    Attributes:
+        connection: the current connection.
+    """
+
+    connection: Connection
 
     def __init__(
         self,
-        target: str | None,
+        target: ResolvedTarget,
         timeout: float,
-        transport: Transport,
-        client_name: str,
-        security: Security = PLAIN,
-        members: Sequence[str] = (),
-        needs: FindNeeds = no_needs,
-        find_members: FindMembers | None = None,
+        transport: Transport = "auto",
+        client_name: str = "",
+        needs: FindNeeds = lambda: None,
     ) -> None:
-        super().__init__(target, timeout, transport, client_name, security, members, needs, find_members)
+        self._target = target.address
+        self._find_members = target.find_members
+        self._addresses = AddressBook(target.address or "", target.members)
+        self._needs = needs
+        self._security = target.security
+        self._timeout = timeout
+        self._transport = transport
+        self._client_name = client_name
+        self._user = ServiceUser()
+        self._service: EmbeddedService | None = None
+        self._closed = self._is_parents = False
+        self._left: Connection | None = None
         self._reconnecting = Lock()
+        watch_forks(self)
+
+    def leave_to_parent(self) -> None:
+        """Refuse all further calls, because this process is a fork of the one that has connected."""
+        self._closed = self._is_parents = True
+
+    @property
+    def service_name(self) -> str:
+        """Address of the service, for messages."""
+        return self._target or "the embedded service"
+
+    @property
+    def is_embedded(self) -> bool:
+        """True if the service is a child process, which runs on this machine with the settings of this program."""
+        return self._target is None
+
+    @property
+    def closed(self) -> bool:
+        """True after `close`."""
+        return self._closed
 
     def open(self, device: str = "") -> None:
         """Open the first connection.
@@ -120,7 +160,7 @@ class ReconnectingSession(ReconnectingSessionBase[Connection]):
                         failure = error
                 if not self.is_lost(failure, used):
                     raise failure
-                used, failure = self.reconnect(used, deadline, leave=is_stopping(failure)), None
+                used, failure = self.reconnect(used, deadline, leave=failure.kind == ErrorKind.STOPPING), None
             return work(used)
         finally:
             failure = None  # it would be in a cycle with this frame, and keep what failed in memory
@@ -144,7 +184,7 @@ class ReconnectingSession(ReconnectingSessionBase[Connection]):
         """
         end = SharedDeadline(deadline.at_most(self._timeout))
         if not acquire_within(self._reconnecting, end.at_most(self._timeout)):
-            raise self._timeout_error()
+            raise timeout_error(self.service_name, self._timeout)
         try:
             while self.connection is lost and not self._try_reconnect(lost, end, leave):
                 sleep(RETRY_DELAY_S)
@@ -163,7 +203,8 @@ class ReconnectingSession(ReconnectingSessionBase[Connection]):
         seconds = end.at_most(ATTEMPT_TIMEOUT_S)
         self._addresses.note_members(lost.target, lost.members)
         try:
-            if not leave and self._may_answer and self._is_alive(lost, seconds):
+            may_answer = not leave and (self._service is None or self._service.running)
+            if may_answer and self._is_alive(lost, seconds):
                 return True
             self.connection = self._connect(seconds)
         except DeadObjectError:
@@ -196,14 +237,12 @@ class ReconnectingSession(ReconnectingSessionBase[Connection]):
                 connection.close_channel()
 
     def _connect(self, timeout: float) -> Connection:
-        target = self._target
-        if target is None:
+        if self._target is None:
             if self._service is None or not self._service.running:
                 self._stop_service()
                 self._service = create_blocking(EmbeddedService, lambda service: service.close())
                 timeout = self._timeout
-            target = self._service.target
-            return self._connect_to(target, timeout)
+            return self._connect_to(self._service.target, timeout)
         candidates = self._addresses.candidates()
         try:
             return self._connect_to_any(candidates, timeout)
