@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from nnhal.types import OperandType
 from nnhal_driver.operations.call import OperationCall
 from nnhal_driver.operations.elementwise.quantization import dequantize_array
-from nnhal_driver.operations.shape import require_quantization
+from nnhal_driver.operations.shape import require_input_quantization, require_quantization
 
 Floats: TypeAlias = NDArray[np.float32]
 Mask: TypeAlias = NDArray[np.bool_]
@@ -34,8 +34,8 @@ def check_coordinates(call: OperationCall, *inputs: str, output: str | None = No
     """
     for name in inputs if output is None else (*inputs, output):
         if call.operand(name).type in (OperandType.TENSOR_QUANT16_ASYMM, OperandType.TENSOR_QUANT16_SYMM):
-            rule = "V-RUN-05" if name == output else "V-RUN-03"
-            require_quantization(call, name, COORDINATE_SCALE, 0, rule)
+            require = require_quantization if name == output else require_input_quantization
+            require(call, name, COORDINATE_SCALE, 0)
 
 
 def check_rows(call: OperationCall, name: str, valid: Mask, rule: str) -> None:

@@ -163,16 +163,31 @@ def require_same_quantization(call: OperationCall, input_: str = "input", output
         )
 
 
-def require_quantization(call: OperationCall, name: str, scale: float, zero_point: int, rule: str = "V-RUN-05") -> None:
-    """Check that an argument has a given scale and zero point. V-RUN-05 is the rule of outputs.
+def require_quantization(call: OperationCall, output: str, scale: float, zero_point: int) -> None:
+    """Check that an output has a given scale and zero point (V-RUN-05).
+
+    Raises:
+        HalError: GENERAL_FAILURE.
+    """
+    operand = call.operand(output)
+    if (operand.scale, operand.zero_point) != (scale, zero_point):
+        raise call.failure(
+            f"{output} has scale {operand.scale:g}, zero point {operand.zero_point}; "
+            f"it must have {scale:g}, {zero_point}",
+            "V-RUN-05",
+        )
+
+
+def require_input_quantization(call: OperationCall, name: str, scale: float, zero_point: int) -> None:
+    """Check that an input has a given scale and zero point.
 
     Raises:
         HalError: GENERAL_FAILURE.
     """
     operand = call.operand(name)
-    if (operand.scale, operand.zero_point) != (scale, zero_point):
-        given = f"scale {operand.scale:g}, zero point {operand.zero_point}"
-        raise call.failure(f"{name} has {given}; it must have {scale:g}, {zero_point}", rule)
+    given = f"scale {operand.scale:g}, zero point {operand.zero_point}"
+    valid = (operand.scale, operand.zero_point) == (scale, zero_point)
+    call.require(valid, f"{name} has {given}; it must have {scale:g}, {zero_point}")
 
 
 def require_output_quantization(call: OperationCall, output: str = "output") -> None:

@@ -6,7 +6,7 @@ from nnhal.types import ErrorStatus, OperationType
 from nnhal_driver.operations.call import OperationCall, Shape
 from nnhal_driver.operations.layers.lstm import BIASES, GATES, lstm_cell
 from nnhal_driver.operations.sequence import matrix_shape
-from nnhal_driver.operations.shape import require_quantization, require_shape, shape_rule
+from nnhal_driver.operations.shape import require_input_quantization, require_shape, shape_rule
 
 _STATE_EXPONENTS = range(-15, -8)
 """Binary exponents of the cell state's scale in QUANTIZED_LSTM. tanh supports 15 + exponent integer bits."""
@@ -70,7 +70,7 @@ def _check_quantization(call: OperationCall) -> None:
         **{bias: (first.scale / 128, 0) for bias in BIASES.values()},
     }
     for name, (scale, zero_point) in expected.items():
-        require_quantization(call, name, scale, zero_point, "V-RUN-03")
+        require_input_quantization(call, name, scale, zero_point)
     exponent = state_exponent(call, "prev_cell_state")
     call.require(
         exponent == _STATE_EXPONENT_16BIT,
