@@ -98,8 +98,6 @@ class HostAgent:
         member: its id, host and accelerators. The rest is read from the service.
         listen: address for the service: HOST:PORT.
         folder: folder for its files, which no other agent uses.
-        options: further options of `nnhal serve`.
-        link: connection to the registry.
     """
 
     def __init__(self, member: Member, listen: str, folder: Path, link: FleetLink, options: Sequence[str] = ()) -> None:
@@ -177,13 +175,7 @@ class HostAgent:
             _log.warning("the fleet learns of the end later: %s", error)
 
     def _report(self, address: str) -> float:
-        """Report once, and return the seconds until the next report.
-
-        Raises:
-            FleetError: the registry cannot be reached.
-            grpc.RpcError: the service does not answer.
-            OSError: the file with the members cannot be written.
-        """
+        """Report once, and return the seconds until the next report."""
         read = self._reporter.read(address, self._service.generation, draining=self._drained)
         member = replace(read, known=self._known)
         orders = self._link.report(member)

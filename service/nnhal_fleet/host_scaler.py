@@ -15,10 +15,7 @@ class HostScaler:
     """Number of hosts of a fleet. One thread calls `update`; any thread may read.
 
     Args:
-        rules: limits of the operator.
-        hosts: number of hosts at the start.
         ask: asks the cluster for a number of hosts. It may have more than that, but shall end idle ones only.
-        clock: returns seconds that only grow.
     """
 
     def __init__(

@@ -32,7 +32,6 @@ class MemberRegistry:
     """The last reports of all members. Thread safe.
 
     Args:
-        clock: returns seconds that only grow.
         random: chooses the members that a member is told of.
     """
 

@@ -77,11 +77,7 @@ def replace_services(
 ) -> None:
     """Drain members and start their services again, one after the other.
 
-    Args:
-        fleet: the fleet.
-        ids: ids of the members.
-        timeout_s: seconds for each step.
-        done: called with the id of each member that serves again.
+    Each step may take `timeout_s` seconds. `done` is called with the id of each member that serves again.
 
     Raises:
         FleetError: a member does not leave or serve in time. It drains then, and the others go on.

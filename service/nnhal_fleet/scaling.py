@@ -72,14 +72,7 @@ class ScalingState:
 
 
 def decide(state: ScalingState, members: Sequence[Member], now: float, rules: ScalingRules) -> ScalingState:
-    """Decide on the number of hosts.
-
-    Args:
-        state: the last decision.
-        members: the last reports of all members.
-        now: seconds that only grow.
-        rules: limits of the operator.
-    """
+    """Decide on the number of hosts, given the last decision and the last reports of all members. `now` is in s."""
     hosts = min(max(state.hosts, rules.min_hosts), rules.max_hosts)
     state = replace(state, hosts=hosts)
     serving = [member for member in members if not member.draining]

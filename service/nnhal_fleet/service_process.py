@@ -37,7 +37,6 @@ class ServiceProcess:
 
     Args:
         options: returns the options of `nnhal serve` for the next start.
-        log: file for its log.
         changed: called on the thread that watches the service, when it listens and when it ends.
         environment: variables in addition to those of this process.
 

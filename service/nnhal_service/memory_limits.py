@@ -59,12 +59,7 @@ def limit_memory(size: int, threads: int) -> None:
 
 
 def client_bytes(size: int, threads: int) -> int:
-    """Return the bytes that clients may use, so that the limit of the process is never reached.
-
-    Args:
-        size: as for `limit_memory`.
-        threads: as for `limit_memory`.
-    """
+    """Return the bytes that clients may use, so that the limit of the process is never reached: see `limit_memory`."""
     soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
     whole = size or _default_bytes()
     if soft != resource.RLIM_INFINITY:

@@ -44,12 +44,7 @@ class Crash:
 
 
 class QuarantineFile:
-    """The file. Thread safe; several processes may use it at once.
-
-    Args:
-        folder: the state directory.
-        clock: seconds since 1970.
-    """
+    """The file. Thread safe; several processes may use it at once."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
         self._folder = folder
@@ -94,10 +89,7 @@ class QuarantineFile:
             self._write(crashes)
 
     def clear(self, prefixes: Sequence[str] = ()) -> int:
-        """Forget models, and return their number.
-
-        Args:
-            prefixes: the first hexadecimal digits of their digests; all models if there are none.
+        """Forget the models whose digests begin with hexadecimal digits, or all models, and return their number.
 
         Raises:
             OSError: the file cannot be written.

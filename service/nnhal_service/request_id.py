@@ -60,9 +60,6 @@ def handles_requests(find: FindId) -> Callable[[F], F]:
 
     While it has an exception in a variable, it must `carry` the request. Otherwise, the copy of its variables would
     have the exception, whose traceback has the frame, and so keep all objects of the call until garbage is collected.
-
-    Args:
-        find: returns the id, given the local variables of the function.
     """
 
     def mark(function: F) -> F:

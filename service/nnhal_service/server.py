@@ -75,13 +75,10 @@ class Server:
     """One service. Call `start`, then `stop`; or use it as a context manager.
 
     Args:
-        settings: the settings.
         hosting: what the supervisor of a worker provides; None if the service has no supervisor.
 
     Attributes:
         addresses: the addresses with their real ports, after `start`.
-        devices: the devices.
-        metrics: the metrics.
         sessions, store, quota, quarantine, reports: the sessions, the cache, the memory of clients, the models in
             quarantine, and the candidates for backends by name of the device; for reports to operators.
 
@@ -289,12 +286,9 @@ class Server:
 
 
 def serve_until_shutdown(server: Server, on_ready: Callable[[Sequence[str]], None], parent: int | None = None) -> None:
-    """Run a server in a process of its own, until SIGINT or SIGTERM.
+    """Run a server in a process of its own, until SIGINT or SIGTERM, or until the parent process exits.
 
-    Args:
-        server: the server to run.
-        on_ready: called with the addresses when the server listens.
-        parent: id of a process; the server also stops when that process exits.
+    `on_ready` is called with the addresses when the server listens.
     """
     settings = server.settings
     limit_memory(settings.process_bytes, server.threads)
@@ -314,11 +308,7 @@ def _share_client(settings: Settings, hosting: Hosting, key: bytes) -> ShareClie
 
 
 def _start_tracer(settings: Settings, slot: int) -> Tracer:
-    """Return what starts traces.
-
-    Raises:
-        ValueError: a package is missing.
-    """
+    """Return what starts traces."""
     try:
         from nnhal_service.tracing.tracer import start_tracer  # noqa: PLC0415
     except ImportError as error:

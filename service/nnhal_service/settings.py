@@ -233,11 +233,7 @@ class Settings(BaseModel):
             )
 
     def members_file(self, supervisor: int) -> Path | None:
-        """Return the file with the members of the fleet; None if the service belongs to none.
-
-        Args:
-            supervisor: id of the process of its supervisor.
-        """
+        """Return the file with the members of the fleet, by the id of the supervisor; None without a fleet."""
         return self.fleet_members if self.fleet_peers is None else self.state_dir / f"members-{supervisor}.json"
 
     @property

@@ -49,7 +49,6 @@ class LoadedSettings:
     """Settings, and where each value came from.
 
     Attributes:
-        settings: the effective values.
         origins: for each setting, a file, an environment variable, an option, or DEFAULT.
     """
 
@@ -110,11 +109,7 @@ def load_settings(
 
 
 def _read_file(path: Path) -> dict[str, Any]:
-    """Return the settings of a TOML file.
-
-    Raises:
-        ValueError: the file is unreadable, is not TOML, or has an unknown setting.
-    """
+    """Return the settings of a TOML file."""
     try:
         values = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:

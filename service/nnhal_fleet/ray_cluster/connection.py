@@ -49,11 +49,7 @@ class FleetConnection:
         ray.kill(self._controller)
 
     def _call(self, method: str, *arguments: object, timeout: float = _TIMEOUT_S) -> Any:
-        """Call a method of the actor.
-
-        Raises:
-            FleetError: it fails, or does not answer.
-        """
+        """Call a method of the actor."""
         try:
             return ray.get(getattr(self._controller, method).remote(*arguments), timeout=timeout)
         except ray.exceptions.RayTaskError as error:

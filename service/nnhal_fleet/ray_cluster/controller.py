@@ -37,8 +37,6 @@ class _Host:
     """A node with a service.
 
     Attributes:
-        member: id of its member.
-        actor: its actor.
         stopping: the call that ends its service, or None.
     """
 
@@ -117,11 +115,7 @@ class FleetController:
         self._publish(())
 
     def _host(self, id_: str) -> Any:
-        """Return the actor of a member.
-
-        Raises:
-            ValueError: there is none.
-        """
+        """Return the actor of a member."""
         for host in tuple(self._hosts.values()):
             if host.member == id_:
                 return host.actor

@@ -34,11 +34,7 @@ class RayLink:
         self._call("leave", id_)
 
     def _call(self, method: str, argument: object) -> Any:
-        """Call a method of the registry.
-
-        Raises:
-            FleetError: it cannot be reached.
-        """
+        """Call a method of the registry."""
         try:
             if self._controller is None:
                 self._controller = ray.get_actor(CONTROLLER, NAMESPACE)
@@ -51,8 +47,6 @@ class HostActor:
     """Actor of one host. Ray starts it again when its process ends, and the kernel ends the service with it.
 
     Args:
-        id_: id of the member.
-        accelerators: names of the accelerators of the host.
         options: plain values of the options of the fleet.
     """
 

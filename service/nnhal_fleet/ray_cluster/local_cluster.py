@@ -45,7 +45,6 @@ class LocalCluster:
     """Head and hosts. Close it when done.
 
     Args:
-        hosts: number of hosts.
         max_hosts: number of hosts that Ray's autoscaler may start; 0 to start none of them.
     """
 

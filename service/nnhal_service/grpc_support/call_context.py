@@ -37,9 +37,6 @@ class SessionCall:
     """Execution on the thread of a gRPC call. As a context manager, it counts against `session_calls`.
 
     Args:
-        session: cancels the execution when it ends.
-        context: of the call.
-        cancellation: of the execution.
         request: reservation of its request; None for a small one.
     """
 

@@ -45,12 +45,7 @@ KIND_CODES = {
 
 
 def error_detail(error: HalError, request: str = "") -> error_pb2.ErrorDetail:
-    """Return an error as a message of the contract.
-
-    Args:
-        error: the error.
-        request: id of the request; by default that for which this thread works.
-    """
+    """Return an error as a message of the contract, with the id of the request: by default that of this thread."""
     error = well_formed(error)
     return error_pb2.ErrorDetail(
         status=int(error.status),  # type: ignore[arg-type]

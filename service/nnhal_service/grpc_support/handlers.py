@@ -177,12 +177,7 @@ class HandlerRegistrar:
         return call
 
     def _watch_sends(self, method: Callable[..., Any], pool: str) -> Callable[..., Any]:
-        """Wrap a non-blocking method so that a send that takes too long cancels the call.
-
-        Args:
-            method: the method to wrap.
-            pool: name of the pool that sends its responses; "": the method itself may block.
-        """
+        """Wrap a non-blocking method so that a slow send cancels the call. Without a pool, the method may block."""
         watchdog, executor = self._watchdogs.get(pool, self._watchdogs[""]), self._pools.get(pool)
 
         def call(request: Any, context: grpc.ServicerContext, send: Callable[[Any], None]) -> Any:

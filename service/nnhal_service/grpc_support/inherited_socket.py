@@ -95,11 +95,7 @@ def _entries(descriptor: int) -> list[tuple[int, int, int]]:
 
 
 def _control(poll: int, operation: int, descriptor: int, events: int = 0, data: int = 0) -> None:
-    """Change what an epoll descriptor waits for.
-
-    Raises:
-        OSError: the kernel refuses it.
-    """
+    """Change what an epoll descriptor waits for."""
     if _libc.epoll_ctl(poll, operation, descriptor, struct.pack(_EVENT, events, data)) != 0:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))

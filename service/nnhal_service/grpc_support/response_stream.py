@@ -25,7 +25,6 @@ class QueuedSend(Generic[M]):
 
     Args:
         send: sends one response; None ends the stream.
-        executor: runs `send`.
     """
 
     def __init__(self, send: Send[M], executor: Executor) -> None:

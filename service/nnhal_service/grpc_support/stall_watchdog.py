@@ -36,8 +36,6 @@ class _ClientWait:
     """A call that waits for its client.
 
     Attributes:
-        context: of the call.
-        since_ns: begin of the wait.
         checks: number of checks that have found it waiting.
     """
 
@@ -55,7 +53,6 @@ class StallWatchdog:
 
     Args:
         timeout_s: seconds that a message may take, or PROGRESS_BYTES of an upload in smaller chunks.
-        timers: run the checks.
         capacity: number of calls that may wait for up to the timeout. Of more, those that have waited longest are
             cancelled after QUIET_CHECKS or LATE_CHECKS.
         check_s: seconds between two checks.
@@ -100,13 +97,7 @@ class StallWatchdog:
         return self.receive(requests, context, lambda request: PROGRESS_BYTES)
 
     def receive(self, chunks: Iterator[T], context: grpc.ServicerContext, size: Callable[[T], int]) -> Iterator[T]:
-        """Yield the chunks that a client sends.
-
-        Args:
-            chunks: the chunks.
-            context: of the call.
-            size: returns the size of a chunk in bytes.
-        """
+        """Yield the chunks that a client sends. `size` returns the size of a chunk in bytes."""
         while True:
             received = 0
             with self._watch(context):

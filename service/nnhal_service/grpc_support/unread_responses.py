@@ -53,12 +53,7 @@ class UnreadResponses:
         self._lock = threading.Lock()
 
     def count(self, token: bytes, context: grpc.ServicerContext, size: int) -> None:
-        """Count the response of a call until it is sent. Call it before the call ends.
-
-        Args:
-            token: token of the session.
-            context: of the call.
-            size: of the response in bytes.
+        """Count a response of `size` bytes until it is sent, by the token of its session. Call it before the call ends.
 
         Raises:
             SessionLostError: the session has ended.

@@ -27,10 +27,6 @@ class Account:
     """Rights, quotas and use of one identity. Thread safe.
 
     Attributes:
-        identity: the identity.
-        rules: its rights and quotas.
-        may_connect: whether it may use the service.
-        share: its share of the device.
         use: what it uses in other workers.
     """
 
@@ -88,13 +84,7 @@ class Account:
         return {f"identity_{name}": value for name, value in values if value is not None}
 
     def exceeded(self, quota: str, use: str, allowed: float) -> HalError:
-        """Return the error of work that would exceed a quota.
-
-        Args:
-            quota: its name.
-            use: what the identity uses, for example "has 3 sessions".
-            allowed: the value of the quota.
-        """
+        """Return the error of work that would exceed a quota. `use` is for example "has 3 sessions"."""
         return limit_exceeded(f"identity_{quota}", f"identity {self.identity} {use}; its quota is {allowed:g}")
 
 
@@ -102,7 +92,6 @@ class Accounts:
     """Accounts of all identities, by a policy. Thread safe.
 
     Args:
-        policy: the policy.
         needs_identity: whether anonymous clients may connect only if the policy says so.
         find_use: returns what an identity with quotas uses in other workers.
     """

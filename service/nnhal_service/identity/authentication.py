@@ -28,9 +28,6 @@ class Authentication:
     """Finds the identities of callers. Thread safe.
 
     Args:
-        accounts: the accounts of identities.
-        tokens: static tokens, or None.
-        jwt: verifier of JSON Web Tokens, or None.
         certificates: whether clients may have certificates.
         users: whether to identify users of this machine.
 
@@ -105,11 +102,7 @@ class Authentication:
         return Credential(proof="")
 
     def _user(self, peer: str) -> int | None:
-        """Return the user at the other end of a connection, or None if it is on another machine.
-
-        Raises:
-            HalError: GENERAL_FAILURE of kind UNAUTHENTICATED: the kernel knows several.
-        """
+        """Return the user at the other end of a connection, or None if it is on another machine."""
         if not peer.startswith("unix"):
             return tcp_user(peer, self.ports)
         users = unix_users(self.paths)
@@ -122,11 +115,7 @@ class Authentication:
         return next(iter(users), None)
 
     def renew(self, credential: Credential, context: grpc.ServicerContext) -> Credential | None:
-        """Return the credential of a later call of a session, or None if it is of another identity.
-
-        Args:
-            credential: what the session's client presented before.
-            context: of the call.
+        """Return the credential of a later call of a session, given the one before; None if it is of another identity.
 
         Raises:
             HalError: GENERAL_FAILURE of kind UNAUTHENTICATED: it presents something that is not valid.

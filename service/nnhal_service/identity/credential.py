@@ -11,7 +11,6 @@ class Credential:
     """Identity of a client, and what it presented.
 
     Attributes:
-        identity: the identity.
         proof: text that proves the identity when a later call presents it again: the header of a bearer token, a
             certificate, or the name of a connection that is still open; "" for none.
         expires_at: end of its validity in seconds since 1970, or None.

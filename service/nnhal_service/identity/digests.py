@@ -14,11 +14,8 @@ _SIZE = 32
 def scoped_digest(identity: Identity, digest: bytes) -> bytes:
     """Return the digest of a model of an identity, given that of the client; or the other way round.
 
-    Two models of different identities have the same digest only with the probability of a collision of SHA-256.
-
-    Args:
-        identity: the identity.
-        digest: one of the two digests. If it has another size than a digest, it is returned as it is.
+    Two models of different identities have the same digest only with the probability of a collision of SHA-256. A
+    digest of another size is returned as it is.
     """
     if identity == ANONYMOUS or len(digest) != _SIZE:
         return digest

@@ -61,8 +61,6 @@ class KeySet:
     """Public keys of an issuer by id, fetched when they are old or a token names an unknown one. Thread safe.
 
     Args:
-        fetch: fetches them.
-        clock: monotonic clock in seconds.
         refetch_s: least seconds between two fetches.
     """
 
@@ -102,11 +100,7 @@ class KeySet:
 
 
 def _usable_keys(text: bytes) -> Mapping[str | None, _Key]:
-    """Return the keys that can verify tokens, by id. Symmetric keys and keys for encryption are left out.
-
-    Raises:
-        ValueError: the text is not a set of keys, or none of them can be used.
-    """
+    """Return the keys that can verify tokens, by id. Symmetric keys and keys for encryption are left out."""
     try:
         entries = json.loads(text)["keys"]
         keys = {entry.get("kid"): key for entry in entries if (key := _usable_key(entry)) is not None}

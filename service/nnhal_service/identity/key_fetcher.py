@@ -19,7 +19,6 @@ class KeyFetcher:
     Args:
         source: a URL, or a path, or "". If it is not a URL, nothing happens.
         log: level and format of the log.
-        fetch_s, retry_s: see `FETCH_S`.
 
     Attributes:
         source: the same.

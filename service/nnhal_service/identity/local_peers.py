@@ -32,9 +32,6 @@ def unix_users(paths: Collection[str]) -> frozenset[int]:
     """Return the ids of the users who are connected to Unix sockets that this process has bound.
 
     gRPC does not tell which connection a call belongs to. If all are of one user, it need not.
-
-    Args:
-        paths: paths under which the sockets were bound.
     """
     users = set()
     for name in os.listdir("/proc/self/fd"):

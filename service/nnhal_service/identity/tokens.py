@@ -87,11 +87,7 @@ class TokenTable:
 
 
 def _version(path: Path) -> tuple[int, ...] | None:
-    """Return numbers that change with the file.
-
-    Raises:
-        ValueError: it cannot be read.
-    """
+    """Return numbers that change with the file."""
     try:
         status = os.stat(path)
     except OSError as error:
@@ -100,11 +96,7 @@ def _version(path: Path) -> tuple[int, ...] | None:
 
 
 def _read(path: Path) -> Mapping[bytes, str]:
-    """Return the names by digest.
-
-    Raises:
-        ValueError: the file cannot be used. The message has no line of it.
-    """
+    """Return the names by digest. Errors have no line of the file."""
     try:
         with path.open(encoding="utf-8") as file:
             mode = os.fstat(file.fileno()).st_mode

@@ -42,15 +42,7 @@ class Tables(Protocol):
 
 
 class UseTable:
-    """Table of one worker.
-
-    Args:
-        memory: its memory.
-
-    Attributes:
-        header: the number of changes of the entries, and the number of entries that have ever been used.
-        values: the values of all entries.
-    """
+    """Table of one worker."""
 
     def __init__(self, memory: memoryview) -> None:
         self.header = memory[: _HEADER.size].cast("Q")
@@ -89,12 +81,7 @@ class UseTable:
 
 
 class UseLedger:
-    """Use of quotas by identities, as one worker writes and reads it. Thread safe.
-
-    Args:
-        tables: the tables.
-        row: row of this worker.
-    """
+    """Use of quotas by identities, as one worker writes and reads it. Thread safe."""
 
     def __init__(self, tables: Tables, row: int) -> None:
         self._tables = tables
@@ -143,10 +130,7 @@ class SharedUse(QuotaUse):
     """Use of the quotas of one identity in all workers.
 
     Args:
-        ledger: the ledger of this worker.
-        own: the table of this worker.
         start: where the values of the identity begin in it.
-        digest: digest of the identity.
     """
 
     def __init__(self, ledger: UseLedger, own: UseTable, start: int, digest: bytes) -> None:

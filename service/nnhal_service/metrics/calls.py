@@ -113,7 +113,6 @@ class MeteredCall(ExecutionCall):
         cancellation: tells whether the client still waits for the result.
 
     Attributes:
-        path, received, context: see above.
         series: where it counts, from its start.
         sent: size of the response.
         status: status of the result, if it is not `ok` although no exception ends the call.
@@ -222,13 +221,7 @@ class CallMeter:
         self._lock = threading.Lock()
 
     def start(self, call: C, caller: Caller, model: MeteredModel = NO_MODEL) -> C:
-        """Start to meter a call, and return it.
-
-        Args:
-            call: the call.
-            caller: session of the client.
-            model: the model that it executes.
-        """
+        """Start to meter a call that executes a model, and return the call."""
         key = (call.path, model.digest, model.device)
         call.series = series = caller.series.get(key) or self._find(caller, key)
         call.owner = caller.owner

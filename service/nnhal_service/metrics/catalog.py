@@ -33,9 +33,7 @@ class Metric:
 
     Attributes:
         name: name of the family. The samples of a counter have the suffix `_total`.
-        kind: its type.
         help: what it counts, in one sentence.
-        labels: names of the labels.
         bounds: of a histogram, the upper bounds of its buckets.
         merge: how the values of workers become one.
     """

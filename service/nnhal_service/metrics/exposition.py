@@ -38,9 +38,7 @@ class SnapshotCollector(Collector):
 def render(snapshot: Snapshot, accept: str = "") -> tuple[bytes, str]:
     """Return the metrics as text, with its content type.
 
-    Args:
-        snapshot: the values.
-        accept: the header `Accept` of the request. It selects OpenMetrics, which has exemplars, or the classic format.
+    The header `Accept` of the request selects OpenMetrics, which has exemplars, or the classic format.
     """
     encode, content_type = choose_encoder(accept)
     return encode(SnapshotCollector(snapshot)), content_type

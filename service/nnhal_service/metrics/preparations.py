@@ -27,13 +27,9 @@ class PreparationMeter(WorkTimes):
     """Meter of one preparation.
 
     Args:
-        metrics: where it counts.
-        caller: session of the client.
         path: "prepare" or "load".
-        device: name of the device.
         received_ns: time.perf_counter_ns() at the receipt.
         received: size of the request in bytes.
-        context: of the gRPC call, for its trace.
 
     Attributes:
         cancellation: of the preparation, after its launch.

@@ -87,12 +87,7 @@ class Snapshot:
             values[labels] = value.copy()
 
     def merge(self, other: "Snapshot", *, gauges: bool = True) -> None:
-        """Add the values of another process.
-
-        Args:
-            other: the values to add.
-            gauges: whether to add gauges. Those of a worker that has ended mean nothing.
-        """
+        """Add the values of another process, without its gauges if it has ended: they mean nothing then."""
         self.includes |= other.includes
         for name, values in other.values.items():
             metric = METRICS[name]

@@ -24,11 +24,7 @@ _OTHER = "other"
 
 
 class SupervisorMetrics:
-    """Metrics of one supervisor, in a file that the admin process reads. Close it at the end.
-
-    Attributes:
-        file: path of the file.
-    """
+    """Metrics of one supervisor, in a file that the admin process reads. Close it at the end."""
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="nnhal-metrics-"))
@@ -131,12 +127,7 @@ def read_totals(path: Path) -> Snapshot:
 
 
 def _read(path: Path) -> bytes:
-    """Return the contents of a regular file.
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it is not a regular file, or it is too large.
-    """
+    """Return the contents of a regular file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)

@@ -24,9 +24,6 @@ class WorkerMetrics:
     Args:
         source: number of the start of the worker; 0 without a supervisor.
         folder: folder for the last snapshot, from which a supervisor learns the totals of a worker that has ended.
-
-    Attributes:
-        calls: meter of calls.
     """
 
     def __init__(self, source: int = 0, folder: Path | None = None) -> None:
@@ -48,12 +45,7 @@ class WorkerMetrics:
             self._counts[metric, labels] += 1
 
     def count_error(self, method: str, error: HalError) -> None:
-        """Count a call that has failed.
-
-        Args:
-            method: full name of the RPC.
-            error: the error.
-        """
+        """Count a call that has failed, by the full name of its RPC."""
         name = method.removeprefix("nnhal.v1.")
         self.count(catalog.RPC_ERRORS, name, status_label(well_formed(error).status), error.limit)
 

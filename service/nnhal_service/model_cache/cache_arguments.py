@@ -36,13 +36,7 @@ ROLLED_BACK = "an older entry was put back in place of a newer one"
 
 
 class PendingSave:
-    """The files that one preparation saves to, open from its launch until its outcome is known.
-
-    Args:
-        arguments: the cache that they belong to.
-        device: prepares the model.
-        session: session of the client.
-    """
+    """The files that one preparation saves to, open from its launch until its outcome is known."""
 
     def __init__(self, arguments: "CacheArguments", device: Device, session: Session) -> None:
         self._arguments = arguments
@@ -104,11 +98,7 @@ class PendingSave:
         return outcome
 
     def _commit_entry(self, pending: PendingEntry, prepared: PreparedModel) -> None:
-        """Publish the saved files as an entry of the store, and offer it to the share.
-
-        Raises:
-            CacheError: it cannot be published.
-        """
+        """Publish the saved files as an entry of the store, and offer it to the share."""
         identity, arguments = str(self._session.identity), self._arguments
         pending.commit(backends_text(self._device), self._session.account.rules.cache_bytes)
         arguments.seen.saved(identity, self._token, pending.model_fd)
@@ -147,8 +137,6 @@ class CacheArguments:
     """Opens the files that the cache arguments of preparations name.
 
     Args:
-        store: the local cache.
-        limits: the limits of sessions.
         share: fetches entries that the local cache does not have, and is offered those that are saved; or None.
 
     Attributes:
@@ -167,12 +155,8 @@ class CacheArguments:
     ) -> Iterator[LoadSource]:
         """Yield the files that a message names, open within the context.
 
-        Args:
-            device: loads them.
-            session: session of the client.
-            message: the cache arguments.
-            deadline_ns: instant of CLOCK_BOOTTIME until which the share may be asked, or OMITTED.
-            used: whether this counts as a use of the entry.
+        The share may be asked until `deadline_ns`, an instant of CLOCK_BOOTTIME or OMITTED. `used` tells whether this
+        counts as a use of the entry.
 
         Raises:
             HalError: INVALID_ARGUMENT: the form, the token, or a handle.
@@ -242,11 +226,7 @@ def _named_files(session: Session, message: Message) -> list[CacheFile]:
 def _require_cache_bytes(
     named: NamedFiles, limits: Limits, session: Session, replaced: Sequence[CacheFile], size: int
 ) -> None:
-    """Check the total size of an identity's named files before a driver replaces the content of some.
-
-    Raises:
-        TooLargeError: they would be too large.
-    """
+    """Check the total size of an identity's named files before a driver replaces the content of some."""
     used = named.total_bytes(str(session.identity)) - sum(file.size for file in replaced) + size
     quota = session.account.rules.cache_bytes
     most = limits["cache_file_bytes"] if quota is None else min(limits["cache_file_bytes"], quota)

@@ -31,7 +31,6 @@ class ModelPreloader:
     An entry does not say for which device it was saved, so each device prepares a model of its own.
 
     Args:
-        devices: the devices that prepare models.
         count: number of entries to prepare on each device; 0 starts no thread.
     """
 
@@ -45,11 +44,7 @@ class ModelPreloader:
         self._thread: threading.Thread | None = None
 
     def start(self, on_ready: Callable[[], None]) -> None:
-        """Start to prepare models.
-
-        Args:
-            on_ready: called once, when all models are prepared or have failed; at once if there are none to prepare.
-        """
+        """Start to prepare models. `on_ready` is called when all are prepared or have failed; else at once."""
         if not self._count:
             on_ready()
             return
@@ -57,13 +52,9 @@ class ModelPreloader:
         self._thread.start()
 
     def get(self, device: Device, identity: str, token: bytes, generation: str | None) -> PreparedModel | None:
-        """Return the preloaded model of an entry; None if there is none.
+        """Return the preloaded model of the current generation of an entry; None if there is none.
 
-        Args:
-            device: device of the model.
-            identity: owner of the entry.
-            token: token of the entry.
-            generation: current generation of the entry; "" if there is no entry; None for files of the client.
+        The generation is "" if there is no entry, and None for files of the client.
         """
         if generation is None:
             return None

@@ -21,7 +21,6 @@ class RunningService:
 
     Attributes:
         pid: id of the process of its supervisor.
-        addresses: the addresses that it listens on.
         admin: address of its administration; "" if it has none.
     """
 
@@ -34,8 +33,6 @@ class ServiceFile:
     """File of a service. Close it when the service ends.
 
     Args:
-        state_dir: the state directory.
-        addresses: the addresses of the service.
         admin: address of its administration; "" if it has none.
 
     Raises:

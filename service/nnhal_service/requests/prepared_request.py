@@ -43,7 +43,6 @@ class PreparedRequest:
     Attributes:
         target: handle of a prepared model or a burst.
         request: the request. The pools whose values come with each run have none.
-        config: options of each run.
         values: index and size in bytes of each pool whose value comes with each run.
         output_shapes: shapes of the outputs; () if not all are known.
     """
@@ -77,12 +76,7 @@ class PreparedRequest:
         return PreparedRequest(target, valid.with_pools(tuple(pools)), config, values, _known_shapes(prepared, valid))
 
     def execute(self, prepared: PreparedModel, values: Sequence[Bytes], call: ExecutionCall) -> ExecutionResult:
-        """Execute the request with the values of a run.
-
-        Args:
-            prepared: the model that `find_model` has found, whose use the caller has entered.
-            values: the values.
-            call: the call of the run.
+        """Execute the request with the values of a run, on the model of `find_model`, whose use the caller has entered.
 
         Raises:
             HalError: INVALID_ARGUMENT: wrong values; or as `PreparedModel.execute_valid`.
@@ -95,11 +89,7 @@ class PreparedRequest:
         return prepared.execute_valid(valid, self.config, call)
 
     def _with_values(self, values: Sequence[Bytes]) -> ValidRequest:
-        """Return the request with the values of a run.
-
-        Raises:
-            HalError: INVALID_ARGUMENT: the number of values or a size is not that of the definition.
-        """
+        """Return the request with the values of a run."""
         if not self.values and not values:
             return self.request
         if len(values) != len(self.values):

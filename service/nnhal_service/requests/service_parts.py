@@ -25,11 +25,8 @@ class ServiceParts:
     ) -> None:
         """Take the deadline of an execution, and start its meter. End the call as a context manager, or yourself.
 
-        Args:
-            call: the call; if it has a deadline, the earlier one counts.
-            session: of the client.
-            model: the model that it executes.
-            deadline_ns: deadline in the request, in nanoseconds from now; -1: none.
+        `deadline_ns` is in nanoseconds from now, or -1 for none. If the call has a deadline too, the earlier one
+        counts.
         """
         call.deadline_ns = earliest(deadline_ns, call.deadline_ns)
         self.calls.start(call, session, model)

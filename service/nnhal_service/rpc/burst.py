@@ -48,11 +48,7 @@ class _NamedTarget:
         self.session = self.burst = b""
 
     def session_of(self, request: RunCall | BurstRequest) -> bytes:
-        """Return the handle of a request's session.
-
-        Raises:
-            HalError: INVALID_ARGUMENT: no message has named it yet.
-        """
+        """Return the handle of a request's session."""
         burst = b"" if isinstance(request, RunCall) else request.burst
         if request.session or burst:
             self.session = request.session
@@ -175,11 +171,7 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
 
 
 def _read_request(encoded: bytes) -> RunCall | BurstRequest:
-    """Return the call in a message of a stream.
-
-    Raises:
-        HalError: INVALID_ARGUMENT: the bytes are not such a message.
-    """
+    """Return the call in a message of a stream."""
     message = burst_pb2.BurstStreamRequest()
     try:
         message.ParseFromString(encoded)

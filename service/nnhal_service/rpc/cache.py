@@ -200,13 +200,7 @@ class CacheServicer(cache_pb2_grpc.CacheServicer):
 
     @contextmanager
     def _growing(self, session: Session, file: CacheFile, growth: Callable[[], int]) -> Iterator[None]:
-        """Check the total size of an identity's named files before one grows. They grow one at a time.
-
-        Args:
-            session: session of the client.
-            file: the file that grows.
-            growth: returns by how many bytes the file will grow; called under the lock.
-        """
+        """Check the total size of an identity's named files before one grows. They grow one at a time."""
         with hal_errors(), self._growth_lock if file.named else nullcontext():
             if file.named and (more := growth()) > 0:
                 if file.is_deleted:  # a deleted file is not counted

@@ -259,15 +259,7 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
         context: grpc.ServicerContext,
         send: Send[device_pb2.PrepareModelEvent],
     ) -> None:
-        """Launch a preparation within the limit preparation_seconds.
-
-        Args:
-            launch: launches it, given the stream of the outcome.
-            request: names session and device.
-            deadline_ns: the relative deadline in the request, or OMITTED.
-            context: of the call.
-            send: sends an event.
-        """
+        """Launch a preparation within the limit preparation_seconds."""
         started_ns = time.perf_counter_ns()
         deadline_ns = earliest(deadline_ns, call_deadline(context))
         longest_ns = now_ns() + self._limits["preparation_seconds"] * 10**9

@@ -51,13 +51,7 @@ def launch_fenced(
     request: LaunchRequest,
     execute: Callable[[FencedArguments], FencedExecution],
 ) -> prepared_model_pb2.FencedExecutionResult:
-    """Launch a fenced execution, which is cancelled when its session ends.
-
-    Args:
-        call: the call, whose meter has started.
-        session: owner of the fence.
-        request: the request to launch.
-        execute: launches the execution.
+    """Launch a fenced execution, whose meter has started. It is cancelled when its session ends.
 
     Raises:
         HalError: INVALID_ARGUMENT of kind UNKNOWN_HANDLE: a fence of `wait_for` (V-EXECARG-04); a limit of the session;

@@ -33,12 +33,8 @@ class PreparationStream:
     An outcome that arrives before `send_launched` is sent after it.
 
     Args:
-        session: session of the client.
-        stream: the response stream of the call.
         executor: runs what waits for the client.
         call: the call, as the device sees it.
-        meter: meter of the preparation.
-        request: the call of gRPC.
         limited: whether the deadline is the service's limit, not the client's.
     """
 
@@ -127,11 +123,7 @@ class PreparationStream:
         self._stream.end(cut_off)  # the outcome does not tell whether the session is lost
 
     def _handle(self, outcome: Outcome) -> bytes:
-        """Return a handle for the prepared model; empty if there is none.
-
-        Raises:
-            HalError: the session has ended, or limit prepared_models.
-        """
+        """Return a handle for the prepared model; empty if there is none."""
         if outcome.prepared_model is None:
             return b""
         return self.session.add(outcome.prepared_model, "prepared_models")
@@ -155,14 +147,7 @@ class PreparationStream:
 
 
 def reject_preparation(stream: Stream, error: HalError, request: Request, outcome: Outcome | None = None) -> None:
-    """End the call of a failed launch: first with the `notify` of the callback, then with the error.
-
-    Args:
-        stream: the stream of the call.
-        error: the error of the call.
-        request: the call.
-        outcome: what the callback gets; by default the error.
-    """
+    """End the call of a failed launch: first with a `notify`, by default of the error, then with the error."""
     stream.send(device_pb2.PrepareModelEvent(notify=_notify_message(outcome or Outcome.from_error(error), request)))
     stream.end(error)
 

@@ -78,11 +78,7 @@ class ServicerBase:
         self._calls = parts.calls
 
     def _request(self, session: Session, message: types_pb2.Request) -> Request:
-        """Return the request of a message, checked against the limits only.
-
-        Raises:
-            HalError: a limit; INVALID_ARGUMENT: an unknown handle.
-        """
+        """Return the request of a message, checked against the limits only."""
         self._limits.require_request(message)
         return wire.to_request(message, lambda pool: read_memory(session, pool))
 

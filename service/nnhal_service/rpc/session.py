@@ -27,9 +27,7 @@ class SessionServicer(session_pb2_grpc.SessionServicer):
 
     Args:
         executor: sends the last messages of streams.
-        data_socket: name of the data socket.
         redirect: decides where new clients go; None: they are served here.
-        metrics: count sessions.
         news: tells clients of other services; None: there are none.
     """
 

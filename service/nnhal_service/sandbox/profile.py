@@ -117,10 +117,7 @@ def profile_of(
 def share_profile(settings: Settings, directory: Path | None, temporary: Path) -> SandboxProfile:
     """Return what the process of the cache share needs: no cache, no key, no files of clients.
 
-    Args:
-        settings: the settings of the service.
-        directory: the directory of the share; None if it is on the network.
-        temporary: its folder for temporary files.
+    Without a directory, the share is on the network.
     """
     return SandboxProfile(
         system=_absolute([*map(Path, _SYSTEM), *_configuration()]),

@@ -40,11 +40,7 @@ def this_machine() -> str | None:
 
 
 def system_call(name: str, *arguments: object) -> int:
-    """Make a system call.
-
-    Args:
-        name: its name.
-        arguments: integers, or pointers as objects of ctypes, None or bytes.
+    """Make a system call with integers, or with pointers as objects of ctypes, None or bytes.
 
     Raises:
         OSError: it failed, or the machine is unknown (ENOSYS).

@@ -18,9 +18,7 @@ def create_allocator(name: AllocatorName) -> CustomAllocator | None:
 def with_allocator(reports: Iterable[Report], refusals: Mapping[str, str]) -> tuple[Report, ...]:
     """Return reports that tell whether each backend uses the allocator of the settings, and why not.
 
-    Args:
-        reports: the reports.
-        refusals: why a backend does not use it, or "", by id; empty without an allocator.
+    `refusals` has the reason, or "", by id; it is empty without an allocator.
     """
     return tuple(
         replace(

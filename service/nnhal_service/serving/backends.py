@@ -23,7 +23,6 @@ class DeviceSettings:
     """Settings of one device.
 
     Attributes:
-        name: its name.
         backends: ids of its own backends, in order; None for those of all devices.
         type: the type that it reports; None for that of its first backend.
         options: options of its backends, by id and key.

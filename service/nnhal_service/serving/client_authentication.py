@@ -14,11 +14,7 @@ if TYPE_CHECKING:
 
 
 def create_authentication(settings: Settings, find_use: FindUse = lambda identity: QuotaUse()) -> Authentication:
-    """Return the authentication of the clients of a service.
-
-    Args:
-        settings: the settings.
-        find_use: returns what an identity with quotas uses in other workers.
+    """Return the authentication of the clients of a service, see `Accounts`.
 
     Raises:
         ValueError: a file with tokens or keys cannot be used.

@@ -20,14 +20,7 @@ from nnhal_service.settings import Settings
 def create_devices(
     settings: Settings, limits: Limits, hosting: Hosting, key: bytes | None, cache_unusable: str
 ) -> tuple[Sequence[Device], Mapping[str, Sequence[Report]]]:
-    """Create the devices.
-
-    Args:
-        settings: the settings.
-        limits: the limits.
-        hosting: what the supervisor provides.
-        key: key that seals cached models; None if there is none.
-        cache_unusable: why the cache cannot be used, or "".
+    """Create the devices, with the key that seals cached models, or the reason for which there is no cache.
 
     Returns:
         the devices, which the caller closes; and the candidates for their backends, by name of the device.
@@ -69,11 +62,7 @@ def create_devices(
 
 
 def _extension_names(disabled: Sequence[str], backends: Sequence[Backend]) -> list[str]:
-    """Return the full names of extensions, which may be given by their last part.
-
-    Raises:
-        ValueError: no backend has such an extension.
-    """
+    """Return the full names of extensions, which may be given by their last part."""
     offered = [extension.name for backend in backends for extension in extensions(backend)]
     for name in disabled:
         if not any(name in (full, full.rpartition(".")[2]) for full in offered):

@@ -12,10 +12,6 @@ from nnhal_service.tls import load_certificates
 class Endpoints:
     """Addresses of one server.
 
-    Args:
-        settings: the settings.
-        hosting: what the supervisor provides.
-
     Attributes:
         certificates: certificates for TLS; None without TLS.
 

@@ -26,8 +26,6 @@ class Listener:
     """Address that a server listens on.
 
     Args:
-        server: the server.
-        text: the address.
         reserved: whether a supervisor has reserved the address. The server then shares a port with other workers, and
             takes a path over from the previous worker.
         certificates: certificates for TLS on a TCP address; None for plaintext. Unix sockets have no TLS.
@@ -114,22 +112,14 @@ def _check_free(address: Address) -> None:
 
 
 def _bind_tcp(server: grpc.Server, text: str, certificates: "ReloadingCertificates | None") -> int:
-    """Bind a TCP address, and return its real port.
-
-    Raises:
-        RuntimeError: it cannot be bound.
-    """
+    """Bind a TCP address, and return its real port."""
     if certificates is None:
         return server.add_insecure_port(text)
     return server.add_secure_port(text, certificates.server_credentials())
 
 
 def _bind_unix(server: grpc.Server, path: Path, *, reserved: bool) -> Path:
-    """Bind a Unix socket, and return the path that it had at first.
-
-    Raises:
-        OSError: the path is in use, is not a socket, or cannot be created.
-    """
+    """Bind a Unix socket, and return the path that it had at first."""
     temporary = path.with_name(f".{secrets.token_hex(3)}")
     with socket.socket(socket.AF_UNIX) as probe:  # fails as gRPC would, but without log lines
         probe.bind(str(temporary))

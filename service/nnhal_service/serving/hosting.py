@@ -34,11 +34,7 @@ class Redirector(Protocol):
         """
 
     def members(self, known: Sequence[str] = ()) -> Sequence[str]:
-        """Return the addresses of other services that can take over when this one is gone.
-
-        Args:
-            known: addresses that the client has; those that are still right stay.
-        """
+        """Return the addresses of other services that can take over when this one is gone. Known ones stay."""
 
     @property
     def member(self) -> str:
@@ -58,7 +54,6 @@ class Hosting:
         slot: number of the worker, with which the tokens of its sessions end.
         redirect: decides where clients go; None to serve them here.
         activities: table of the work in progress; None to keep none.
-        quarantine: the models that have crashed a worker.
         prober: prepares and runs new models in other processes first; None to trust them.
         metrics: metrics of the worker. The server starts and closes them.
         inherited: descriptors of the addresses that are open already.

@@ -17,9 +17,7 @@ class ThreadPools:
     """Thread pools of one server, and the watchdogs of their calls. Close them when done.
 
     Args:
-        settings: the settings.
         bursts: number of threads for bursts.
-        timers: run the watchdogs.
 
     Attributes:
         calls: the pool of all calls for which there is no other.

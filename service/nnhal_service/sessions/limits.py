@@ -129,12 +129,7 @@ class Limits(Mapping[str, int]):
         self._values[name] = max(1, min(self._values[name], value))
 
     def require(self, name: str, value: int, subject: str) -> None:
-        """Raise an error if a value exceeds a limit.
-
-        Args:
-            name: name of the limit.
-            value: the value to check.
-            subject: begins the error message, for example "the model has".
+        """Raise an error if a value exceeds a limit. Its text begins with `subject`, for example "the model has".
 
         Raises:
             HalError: the status of the limit, of kind LIMIT.

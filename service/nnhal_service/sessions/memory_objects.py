@@ -41,10 +41,7 @@ class MemoryObject:
             self.buffer[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
 
     def seal(self, written: int) -> None:
-        """Check the digest after an upload, and make the memory read-only.
-
-        Args:
-            written: number of uploaded bytes.
+        """Check the digest after an upload of some bytes, and make the memory read-only.
 
         Raises:
             HalError: INVALID_ARGUMENT: bytes are missing or wrong.

@@ -89,9 +89,6 @@ class MemoryQuota:
 
     Sessions of an identity share the memory as one session. Anonymous clients are not one client: each of their
     sessions counts.
-
-    Args:
-        limits: the limits.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -123,12 +120,7 @@ class MemoryQuota:
         return Reservation(self, client, session.identity, size)
 
     def reserve(self, session: Session, size: int, subject: str) -> Reservation:
-        """Count other bytes before they are allocated.
-
-        Args:
-            session: of the client that causes them.
-            size: in bytes.
-            subject: what needs them, for the message of the error.
+        """Count other bytes before they are allocated. The error names what needs them, the subject.
 
         Raises:
             HalError: RESOURCE_EXHAUSTED_TRANSIENT, limit service_memory_bytes.
@@ -138,12 +130,7 @@ class MemoryQuota:
         return Reservation(self, client, None, size)
 
     def reserve_request(self, session: Session, size: int, copies: int = REQUEST_COPIES) -> Reservation | None:
-        """Count a request while its call runs or waits for its turn, or while an object keeps it.
-
-        Args:
-            session: of the client.
-            size: of the request in bytes.
-            copies: number of copies of it.
+        """Count copies of a request of some bytes while its call runs or waits, or while an object keeps it.
 
         Returns:
             the reservation; None for a request that is too small to count.

@@ -83,8 +83,6 @@ class ReceivedModel:
     """Reader of the model in a message.
 
     Attributes:
-        session: session of the client.
-        message: the model.
         digests: reads it with its digest; None to do without.
         open_files: opens the files to save to, after the model was read.
     """

@@ -42,7 +42,6 @@ class SessionObject(Generic[T]):
 
     Attributes:
         label: its name in logs.
-        value: the object.
         limit: name of the limit on objects of its kind; or "".
         created_at: time at which the session got it, in seconds since 1970.
     """
@@ -103,7 +102,6 @@ class Session:
 
     Attributes:
         token: sent by the client with every call; secret.
-        name: name of the session in logs.
         identity: identity of the client, under which quotas and cache entries are counted.
         credential: what proved the identity last.
         account: rights and quotas of the identity.
@@ -113,10 +111,8 @@ class Session:
         peer: address of the client, as gRPC reports it.
         placement: member of the fleet that has sent the client here, and why, as the client says; or "".
         opened_at: time of the start, in seconds since 1970.
-        shared: memories and files that the client shares over the data socket.
         attachments: keep-alive streams of the session. The registry counts them.
         expires_at_ns: end of the grace time that began last. The registry sets it.
-        closed: whether the session has ended.
         on_close, off_close: add and remove a function to call with the reason when the session ends.
         on_drain, off_drain: the same when the client should go elsewhere: the service stops, or the session ends. What
             is in progress goes on.
@@ -157,11 +153,7 @@ class Session:
         self._lock = threading.Lock()
 
     def add(self, value: object, limit: str = "") -> bytes:
-        """Take ownership of an object and return its handle.
-
-        Args:
-            value: the object.
-            limit: name of the limit on objects of this kind, besides `objects`.
+        """Take ownership of an object and return its handle. It counts against `objects` and a limit on its kind.
 
         Raises:
             HalError: SESSION_LOST: the session has ended. RESOURCE_EXHAUSTED_*: a limit of the session.

@@ -30,8 +30,6 @@ class SessionRegistry:
     Args:
         grace_s: seconds that a session outlives its last keep-alive stream.
         on_empty: called when the last session has ended.
-        token_suffix: end of the tokens.
-        authentication: finds the identities of callers; None: all are anonymous.
         claim: called with the identity of each session before it opens. It may refuse.
 
     Attributes:
@@ -65,10 +63,6 @@ class SessionRegistry:
 
     def open(self, identity: Identity, credential: Credential | None = None) -> Session:
         """Create a session with one keep-alive stream.
-
-        Args:
-            identity: of the client.
-            credential: what proved the identity.
 
         Raises:
             HalError: DEVICE_UNAVAILABLE: the service is stopping. RESOURCE_EXHAUSTED_TRANSIENT: limit sessions, or the
@@ -128,10 +122,6 @@ class SessionRegistry:
 
     def attach(self, token: bytes, context: grpc.ServicerContext | None = None) -> Session:
         """Add a keep-alive stream to a session, and return the session.
-
-        Args:
-            token: token of the session.
-            context: of the call; None as for `get`.
 
         Raises:
             HalError: SessionLostError: it has ended. DEVICE_UNAVAILABLE: the service is stopping.

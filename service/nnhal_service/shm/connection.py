@@ -58,12 +58,9 @@ class ClientConnection:
     """A connection, served by one thread. Any thread may call `end`.
 
     Args:
-        parts: parts of the service.
-        accepted: the socket.
         count_error: is called with the name of a request and its error.
 
     Attributes:
-        number: descriptor of the socket.
         is_draining: whether it ends after the running execution.
     """
 
@@ -121,12 +118,7 @@ class ClientConnection:
                 os.close(descriptor)
 
     def _receive(self) -> tuple[bytes, list[int]]:
-        """Return the next packet and its descriptors, which the caller closes; b"" at the end of the stream.
-
-        Raises:
-            ProtocolError: the packet or its descriptors were truncated.
-            OSError: a timeout, or the connection broke.
-        """
+        """Return the next packet and its descriptors, which the caller closes; b"" at the end of the stream."""
         size, ancillary, flags, _ = self._waiter.receive(self._receive_into)
         descriptors: list[int] = []
         for _, _, data in ancillary:
@@ -143,11 +135,7 @@ class ClientConnection:
 
     @handles_requests(_find_id)
     def _respond(self, data: bytes, descriptors: Sequence[int]) -> Packet:
-        """Return the response to a request.
-
-        Raises:
-            ProtocolError: the packet is not a valid request; the connection ends.
-        """
+        """Return the response to a request."""
         packet = Packet.unpack(data)
         try:
             if self._session is None:

@@ -87,11 +87,7 @@ class ReadyRequest:
     ) -> tuple[int, bytes]:
         """Return the flags and the body of the RESULT packet with the spans of an execution.
 
-        Args:
-            result: the result; it has spans.
-            session: the session.
-            quota: the quota for Memory objects.
-            started_ns: time.perf_counter_ns() at the receipt.
+        `started_ns` is time.perf_counter_ns() at the receipt.
         """
         executed_ns = time.perf_counter_ns()
         outputs = self.pack_result(result, session, quota)

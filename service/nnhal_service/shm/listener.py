@@ -30,7 +30,6 @@ class DataSocket:
     """Accepts and owns connections. Call `start`; close it when done.
 
     Args:
-        parts: parts of the service for its connections.
         users: user ids that may connect.
         count_error: is called with the name of a request and its error.
 
@@ -116,13 +115,7 @@ class DataSocket:
             accepted.close()
 
     def _add(self, accepted: socket.socket) -> None:
-        """Start the thread of a connection.
-
-        Raises:
-            HalError: the user is not allowed, or limit data_connections.
-            OSError: the client has disconnected.
-            RuntimeError: no thread can be started.
-        """
+        """Start the thread of a connection."""
         if (user := socket_user(accepted)) not in self._users:
             raise invalid_argument(f"user {user} may not use the data socket")
         connection = ClientConnection(self._parts, accepted, self._count_error)

@@ -50,11 +50,7 @@ def with_sockets(settings: Settings, sockets: Mapping[str, socket.socket]) -> Se
 
 
 def _address(received: socket.socket) -> str:
-    """Return the text of the address of a socket.
-
-    Raises:
-        ValueError: it has none that clients could use.
-    """
+    """Return the text of the address of a socket."""
     name = received.getsockname()
     if received.family == socket.AF_UNIX and isinstance(name, str) and name:
         return f"unix:{name}"

@@ -44,7 +44,6 @@ class ReservedAddresses:
 
     Args:
         listen: addresses as in the settings.
-        workers: number of workers.
         inherited: those of the addresses that a service manager has opened.
 
     Attributes:

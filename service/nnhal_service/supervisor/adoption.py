@@ -19,12 +19,7 @@ _NAME_FILE = Path("/proc/self/comm")
 def begin_process(arguments: ChildArguments, stream: TextIO | None = None) -> tuple[Settings, Path]:
     """Begin a process of which a service has one: tie it to its supervisor, name it, and configure its log.
 
-    Args:
-        arguments: its arguments.
-        stream: the stream of its log; None for stderr.
-
-    Returns:
-        its settings, and its private folder.
+    Return its settings and its private folder. Without a stream, the log goes to stderr.
     """
     message = arguments.message
     end_with(message["supervisor"])

@@ -15,11 +15,7 @@ Message = Mapping[str, Any]
 
 
 class Channel:
-    """One end of a channel. Close it when done.
-
-    Attributes:
-        socket: the socket, for selectors.
-    """
+    """One end of a channel. Close it when done."""
 
     def __init__(self, end: socket.socket) -> None:
         self.socket = end

@@ -19,9 +19,6 @@ from nnhal_service.supervisor.worker_output import WorkerOutput
 class ChildProcess:
     """A process, or the place for one. Close it when done.
 
-    Args:
-        kind: its kind.
-
     Attributes:
         channel: the supervisor's end of the channel to the process; None while there is none.
         output: what its libraries print; None while there is no process, or if it goes to the log as it is.
@@ -52,14 +49,7 @@ class ChildProcess:
         raise NotImplementedError
 
     def _start(self, template: Template, settings: Settings, message: Message, descriptors: Sequence[int]) -> None:
-        """Start the process with a private folder.
-
-        Args:
-            template: forks the process.
-            settings: the settings.
-            message: tells the process what it must know besides settings and folder.
-            descriptors: descriptors for the process, besides its end of the channel.
-        """
+        """Start the process with a private folder, which its message names besides the settings."""
         self._started_at = time.monotonic()
         self._folder = Path(tempfile.mkdtemp(prefix=f"nnhal-{self._kind}-"))
         self.channel, other = Channel.pair()

@@ -73,8 +73,6 @@ class Prober:
     """Probes of one worker. Thread safe.
 
     Args:
-        supervisor: channel to the supervisor.
-        settings: settings of the service.
         quarantine: receives the models that crash.
     """
 
@@ -141,14 +139,7 @@ class Prober:
 
 
 def _await_end(channel: Channel, check: Callable[[], None]) -> tuple[str, list[str]]:
-    """Wait for the end of a probe. It also ends when the channel is closed.
-
-    Returns:
-        how it crashed, or "" if it did not; and the ids of its backends.
-
-    Raises:
-        HalError: what `check` raises.
-    """
+    """Wait for the end of a probe. Return how it crashed, or "", and the ids of its backends. `check` may raise."""
     end = time.monotonic() + _TIMEOUT_S
     backends, started, done = list[str](), False, False
     while time.monotonic() < end:
@@ -234,11 +225,7 @@ def _execute(prepared: PreparedModel) -> None:
 
 
 def _write(file: IO[bytes], data: bytes) -> None:
-    """Write all of some bytes to an unbuffered file.
-
-    Raises:
-        OSError: there is not enough memory.
-    """
+    """Write all of some bytes to an unbuffered file."""
     rest = memoryview(data)
     while rest:
         rest = rest[file.write(rest) :]

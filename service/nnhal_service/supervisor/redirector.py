@@ -9,12 +9,7 @@ from nnhal_service.supervisor.worker_directory import WorkerDirectory
 
 
 class WorkerRedirector:
-    """See `nnhal_service.serving.hosting.Redirector`.
-
-    Args:
-        workers: the workers of the service.
-        fleet: the fleet that the service belongs to, or None.
-    """
+    """See `nnhal_service.serving.hosting.Redirector`."""
 
     def __init__(self, workers: WorkerDirectory, fleet: FleetDirectory | None = None) -> None:
         self._workers = workers

@@ -50,7 +50,6 @@ class WorkerSlot:
     """State of one worker that its successors inherit.
 
     Attributes:
-        policy: back-off between its restarts.
         restart_at: monotonic time of the next start; None if none is due.
         restarts: how often it had to be started again.
         last_end: how it ended the last time, or "".

@@ -50,10 +50,8 @@ class WorkerStatus:
     Attributes:
         pid: id of its process.
         slot: its number, which its successors inherit.
-        state: its state.
         heartbeat_ns: instant of CLOCK_BOOTTIME of the last heartbeat.
         serving_ns: instant at which it began to serve; 0 before.
-        sessions: number of sessions.
         executions: number of executions and preparations in progress.
         generation: number of the start, over all workers.
         redirects: for each slot, the clients that it has just sent there.

@@ -7,11 +7,7 @@ from types import FrameType, TracebackType
 
 
 class SignalPipe:
-    """Handles signals from now on. For the main thread only; a context manager.
-
-    Args:
-        numbers: the signals.
-    """
+    """Handles signals from now on. For the main thread only; a context manager."""
 
     def __init__(self, numbers: Collection[signal.Signals]) -> None:
         self._read_fd, self._write_fd = os.pipe()

@@ -12,10 +12,8 @@ class WorkerSpec(BaseModel):
     """Everything that a worker must know.
 
     Attributes:
-        slot: its number.
         row: its row of the scoreboard.
         generation: number of its start, over all workers.
-        supervisor: id of the process of the supervisor.
         temporary: its folder for temporary files, which the supervisor removes.
         settings: settings of the service. Those that are not set remain so in a message.
         addresses: the addresses of each worker, by slot.

@@ -69,10 +69,7 @@ class Supervisor:
     """Supervisor of one service. For a process with one thread that does not use gRPC.
 
     Args:
-        settings: the settings.
         reload: returns the settings anew, for SIGHUP; raises ValueError if they are invalid.
-        scoreboard: shared with the template.
-        template: a template that has been started before.
         sockets: sockets that a service manager has opened, by address; `settings` contain these addresses.
         describe: describes the effective settings to operators.
 
@@ -118,10 +115,7 @@ class Supervisor:
         self._watched_at = time.monotonic()
 
     def run(self, announce: Announce) -> None:
-        """Serve until SIGINT or SIGTERM.
-
-        Args:
-            announce: called with the addresses when all workers serve.
+        """Serve until SIGINT or SIGTERM. Announce the addresses when all workers serve.
 
         Raises:
             ValueError: a worker cannot start.
@@ -508,11 +502,7 @@ class Supervisor:
     # ---- Administration ---------------------------------------------------------------------------------
 
     def _answer(self, request: Message) -> Mapping[str, Any]:
-        """Answer a request of the admin process.
-
-        Raises:
-            AdminError: it cannot be done.
-        """
+        """Answer a request of the admin process."""
         match request["request"]:
             case "status":
                 return self._status()

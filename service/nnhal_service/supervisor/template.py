@@ -43,9 +43,7 @@ class ChildArguments:
 
     Attributes:
         message: values of its kind; and "kind" and "supervisor", its kind and the process that adopts it.
-        channel: its end of its channel.
         descriptors: further descriptors of its kind.
-        scoreboard: memory that the workers share.
     """
 
     message: Message
@@ -55,15 +53,7 @@ class ChildArguments:
 
 
 class Template:
-    """Template process of a supervisor, which must run one thread and must not have used gRPC. Close it when done.
-
-    Args:
-        scoreboard: memory that the workers share.
-
-    Attributes:
-        pid: id of the process.
-        channel: channel to the process.
-    """
+    """Template process of a supervisor, which must run one thread and must not have used gRPC. Close it when done."""
 
     def __init__(self, scoreboard: Scoreboard) -> None:
         self.channel, other = Channel.pair()
@@ -77,11 +67,8 @@ class Template:
     def fork(self, kind: ChildKind, message: Message, descriptors: Sequence[int]) -> None:
         """Have a process forked. If the template has ended, nothing happens.
 
-        Args:
-            kind: its kind.
-            message: tells the process what it must know.
-            descriptors: the process's end of its channel, and those that its main function expects. The caller may
-                close them afterwards.
+        The first descriptor is its end of its channel; the others are those that its main function expects. The caller
+        may close them afterwards.
         """
         self.channel.send({**message, "kind": kind, "supervisor": os.getpid()}, descriptors)
 

@@ -128,11 +128,7 @@ def _start_control(spec: WorkerSpec, server: Server, heart: "Heart") -> WorkerCo
 
 
 class Heart:
-    """Thread that reports the state of a worker regularly. A worker whose interpreter is stuck reports nothing.
-
-    Attributes:
-        server: the server, once it exists.
-    """
+    """Thread that reports the state of a worker regularly. A worker whose interpreter is stuck reports nothing."""
 
     def __init__(self, directory: WorkerDirectory, activities: ActivityTable) -> None:
         self.server: Server | None = None

@@ -18,8 +18,6 @@ class WorkerDirectory:
     """Row of one worker in the scoreboard, and its view of the others. Thread safe.
 
     Args:
-        scoreboard: the scoreboard.
-        row: the row of this worker.
         status: what the worker reports at first.
         addresses: the addresses of each worker, by slot.
         exclusive: whether each worker serves one identity only.

@@ -24,8 +24,6 @@ class WorkerProcess:
 
     Args:
         spec: describes it.
-        scoreboard: shared with the workers.
-        template: starts its process.
         requests: descriptor of the socket to the process of the cache share.
         sockets: the inherited sockets, in the order of `spec.inherited`.
 
@@ -39,7 +37,6 @@ class WorkerProcess:
         failure: why it could not start, or "".
         backends: ids of its backends, in the order of their numbers in the table of its work.
         stop_by: monotonic time at which it is killed, if it has been told to stop.
-        started_at: monotonic time of its start.
         killed_because: why the supervisor has killed it, or "".
         is_idle: whether it serves no client any more, and is replaced.
         culprits: the work for which the supervisor has killed it.

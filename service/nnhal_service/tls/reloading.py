@@ -34,9 +34,6 @@ class ReloadingCertificates:
     Files are looked at before each handshake, and by `watch`. They may be written in place, replaced by renaming, or
     switched by a symbolic link. While they do not fit together, the previous contents stay.
 
-    Args:
-        files: the files.
-
     Raises:
         ValueError: the files cannot be used.
     """

@@ -42,7 +42,6 @@ class ServiceTracer:
     """Starts the traces of calls. Close it at the end.
 
     Args:
-        provider: creates and exports spans.
         operations: whether traces have a span for each operation, for which some backends run a model more slowly.
     """
 
@@ -102,13 +101,7 @@ class _SampledCall:
         self._span.end(self._epoch_ns + now_ns)
 
     def _add_all(self, spans: Sequence[DriverSpan], base_ns: int, now_ns: int) -> None:
-        """Add the spans of the driver: stages, in the last one partitions, and in these operations.
-
-        Args:
-            spans: the spans.
-            base_ns: time.perf_counter_ns() from which they count.
-            now_ns: the same of the end of the call.
-        """
+        """Add the spans of the driver, counted from `base_ns`: stages, in the last one partitions, then operations."""
         stages = [span for span in spans if span.kind == SpanKind.STAGE]
         ended_ns, inner = self._started_ns, self._context
         for span in stages:

@@ -35,7 +35,6 @@ class ControlServer:
 
     Args:
         folder: private folder of the worker, in which the socket is created.
-        commands: the commands by name.
 
     Raises:
         OSError: the socket cannot be bound.
@@ -88,13 +87,7 @@ class ControlServer:
 
 
 def ask_worker(folder: Path, command: str, timeout_s: float, **arguments: object) -> bytes:
-    """Send a command to a worker, and return the result.
-
-    Args:
-        folder: its private folder.
-        command: name of the command.
-        timeout_s: seconds that it may take.
-        arguments: arguments of the command.
+    """Send a command with its arguments to the worker with a private folder, and return the result.
 
     Raises:
         AdminError: the worker refuses the command.
@@ -115,11 +108,7 @@ def ask_worker(folder: Path, command: str, timeout_s: float, **arguments: object
 
 
 def _receive(connection: socket.socket, limit: int) -> bytes:
-    """Return everything up to the end of the stream.
-
-    Raises:
-        OSError: the other end sends too much, or too slowly.
-    """
+    """Return everything up to the end of the stream."""
     received = bytearray()
     while data := connection.recv(2**16):
         received += data

@@ -46,9 +46,7 @@ def member_id(snapshot: admin_pb2.ServiceSnapshot) -> str:
 def client_address(snapshot: admin_pb2.ServiceSnapshot, admin: str) -> str:
     """Return the address of a service for clients; "" if it has none for other machines.
 
-    Args:
-        snapshot: state of the service.
-        admin: address of its administration. Its host counts for a service that listens on all interfaces.
+    A service that listens on all interfaces is reached at the host of its administration, whose address is `admin`.
     """
     for text in snapshot.addresses:
         address = Address.parse(text)
@@ -71,8 +69,6 @@ class _Peer:
     """A member, as far as it is known.
 
     Attributes:
-        reader: the connection to its administration.
-        is_reading: whether a read is in progress.
         member: its last report, or None.
         at: time of that.
         problem: why the last read failed, or "".
@@ -90,8 +86,6 @@ class PeerExchange:
 
     Args:
         settings: settings of the service, with `fleet_peers`.
-        path: the file.
-        read_own: returns the state of this service.
     """
 
     def __init__(self, settings: Settings, path: Path, read_own: ReadSnapshot) -> None:
@@ -183,12 +177,7 @@ def _remove_old(folder: Path) -> None:
 
 
 def _options(settings: Settings, name: str) -> SecurityOptions:
-    """Return the options of connections to other members: each shows its own certificate.
-
-    Args:
-        settings: settings of the service.
-        name: the name that certificates of services must have; "" for the host of each address.
-    """
+    """Return the options of connections to members whose certificates have a name; "": that of each address."""
     if settings.tls_cert is None:
         return NO_OPTIONS
     return SecurityOptions(

@@ -22,7 +22,6 @@ class LocalRelay:
     Args:
         listener: the listening socket, which remains the caller's.
         server: path of the private socket of the server.
-        users: ids of the users who may connect.
         on_refused: called with the id of a user who may not.
     """
 

@@ -33,9 +33,7 @@ class AdminServer:
     """Server of the administration. Close it when done.
 
     Args:
-        view: the service.
         local: a listening Unix socket, for the user of the service and root; it remains the caller's.
-        folder: private folder for a socket.
         add_port: adds a TCP port with TLS; None for no such port.
         identify: decides about callers over TCP.
     """
@@ -65,11 +63,7 @@ class AdminServer:
         self._relay = LocalRelay(local, path, own_and_root(), _note_refusal)
 
     def _caller(self, context: grpc.ServicerContext) -> str:
-        """Return who calls.
-
-        Raises:
-            PermissionError: it may not administer the service.
-        """
+        """Return who calls."""
         peer = context.peer()
         if not peer.startswith("unix") and self._identify is not None:
             try:

@@ -137,11 +137,7 @@ class ServiceView:
         return Settings.model_validate(self._link.ask("values")["values"])
 
     def metrics(self, accept: str = "") -> tuple[bytes, str]:
-        """Return the metrics of all workers for Prometheus, and their content type.
-
-        Args:
-            accept: the header `Accept` of the request, which selects the format.
-        """
+        """Return the metrics of all workers for Prometheus, and their content type. `accept` selects it."""
         status = self._link.ask("status")
         snapshot, _ = self._collect(status, known_workers(status))
         table = self._members.table() if self._members is not None else None
@@ -216,11 +212,7 @@ class ServiceView:
         return audited.result
 
     def end_session(self, by: str, session: str) -> str:
-        """End a session at once.
-
-        Args:
-            by: identity of the caller.
-            session: its id in the snapshot.
+        """End a session at once, by its id in the snapshot.
 
         Raises:
             AdminError: there is no such session.
@@ -236,11 +228,7 @@ class ServiceView:
             raise AdminError(f"there is no session {session!r}")
 
     def clear_quarantine(self, by: str, digests: Sequence[str] = ()) -> str:
-        """Allow models again.
-
-        Args:
-            by: identity of the caller.
-            digests: the first hexadecimal digits of their digests; all models if there are none.
+        """Allow models again, by the first hexadecimal digits of their digests; all models if there are none.
 
         Raises:
             AdminError: no digest starts with the digits, or the file cannot be written.
@@ -257,12 +245,7 @@ class ServiceView:
         return audited.result
 
     def clear_cache(self, by: str, identity: str | None = None, tokens: Sequence[str] = ()) -> str:
-        """Remove entries of the cache.
-
-        Args:
-            by: identity of the caller.
-            identity: owner of the entries; None for all owners.
-            tokens: the first hexadecimal digits of their tokens; all of them if there are none.
+        """Remove entries of the cache: of one owner or of all, by the first hexadecimal digits of their tokens or all.
 
         Raises:
             AdminError: no token starts with the digits, or the cache cannot be used.
@@ -280,11 +263,7 @@ class ServiceView:
         return audited.result
 
     def set_log_level(self, by: str, level: str) -> str:
-        """Log from this severity on, in all processes, until the next start or reload.
-
-        Args:
-            by: identity of the caller.
-            level: DEBUG, INFO, WARNING or ERROR.
+        """Log from DEBUG, INFO, WARNING or ERROR on, in all processes, until the next start or reload.
 
         Raises:
             AdminError: the level is unknown.
@@ -302,11 +281,7 @@ class ServiceView:
     # ---- Requests ---------------------------------------------------------------------------------------
 
     def _chosen(self, worker: int | None, *, all_generations: bool = False) -> list[KnownWorker]:
-        """Return the workers that a command is for.
-
-        Raises:
-            AdminError: there is none.
-        """
+        """Return the workers that a command is for."""
         workers = [each for each in known_workers(self._link.ask("status")) if each.is_current or all_generations]
         chosen = [each for each in workers if worker in (None, each.slot)]
         if worker is not None and not chosen:
@@ -335,11 +310,7 @@ class ServiceView:
 
 
 def _with_prefix(tokens: Iterable[bytes], prefix: str) -> list[bytes]:
-    """Return the tokens that begin with hexadecimal digits.
-
-    Raises:
-        AdminError: there is none.
-    """
+    """Return the tokens that begin with hexadecimal digits."""
     found = [token for token in tokens if prefix and token.hex().startswith(prefix.lower())]
     if not found:
         raise AdminError(f"no token starts with {prefix!r}")

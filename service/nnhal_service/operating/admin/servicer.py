@@ -46,12 +46,7 @@ def _authorized(method: Callable[..., T]) -> Callable[..., T]:
 
 
 class AdminServicer(admin_pb2_grpc.AdminServicer):
-    """Servicer of Admin.
-
-    Args:
-        view: the service.
-        authorize: decides who may call.
-    """
+    """Servicer of Admin."""
 
     def __init__(self, view: ServiceView, authorize: Authorize) -> None:
         self._view = view

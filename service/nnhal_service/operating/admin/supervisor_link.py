@@ -33,11 +33,7 @@ class SupervisorLink:
         self._lock = threading.Lock()
 
     def ask(self, request: str, **arguments: object) -> Mapping[str, Any]:
-        """Send a request, and return the answer.
-
-        Args:
-            request: "status", "settings", "values", "reload", "drain" or "log-level".
-            arguments: the arguments of the request.
+        """Send a request with its arguments, and return the answer: see `Supervisor._answer`.
 
         Raises:
             AdminError: the supervisor refuses it, or does not answer.

@@ -22,9 +22,6 @@ class WorkerControl:
     """Control of one worker. Close it when the worker stops.
 
     Args:
-        folder: private folder of the worker.
-        server: its server.
-        reporter: reports on it.
         on_change: called with whether the worker is drained, when that changes.
     """
 

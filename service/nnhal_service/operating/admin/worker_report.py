@@ -24,11 +24,6 @@ _MAX_REASONS = 5
 class WorkerReporter:
     """Source of the reports of one worker.
 
-    Args:
-        slot: its number.
-        generation: number of its start.
-        server: its server.
-
     Attributes:
         slot: number of the worker.
     """
@@ -39,12 +34,7 @@ class WorkerReporter:
         self._server = server
 
     def report(self, state: str, warnings: Sequence[RecentWarning]) -> admin_pb2.WorkerReport:
-        """Return a report of now.
-
-        Args:
-            state: state of the worker.
-            warnings: the last warnings.
-        """
+        """Return a report of now."""
         server = self._server
         sessions = server.sessions.all()
         counters = server.store.counters()

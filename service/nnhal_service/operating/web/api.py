@@ -27,12 +27,7 @@ class BadRequestError(Exception):
 
 
 class JsonApi:
-    """Resources and actions of a service.
-
-    Args:
-        view: the service.
-        observer: takes the snapshots.
-    """
+    """Resources and actions of a service."""
 
     def __init__(self, view: ServiceView, observer: ServiceObserver) -> None:
         self._view = view
@@ -65,12 +60,7 @@ class JsonApi:
         return self.resources[name](query)
 
     def act(self, name: str, by: str, content: bytes) -> str:
-        """Carry out an action, and return its result in words.
-
-        Args:
-            name: name of the action.
-            by: identity of the caller, for the audit log.
-            content: JSON object with the arguments.
+        """Carry out an action of `by` with arguments in a JSON object, and return its result in words.
 
         Raises:
             KeyError: there is no such action.

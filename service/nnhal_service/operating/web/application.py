@@ -32,7 +32,6 @@ class WebApplication:
     """Handles the requests for one service.
 
     Args:
-        view: the service.
         find_rights: decides who may do what.
         hosts: host names that clients may use, see `Protection`.
 

@@ -48,11 +48,7 @@ class LoadHistory:
                 self._points.popleft()
 
     def series(self, since: float = 0.0) -> dict[str, list[float | None]]:
-        """Return the series after an instant. Rates, quantiles and shares are None where nothing ran.
-
-        Args:
-            since: seconds since 1970.
-        """
+        """Return the series after an instant (s since 1970). Rates, quantiles and shares are None where nothing ran."""
         with self._lock:
             points = list(self._points)
         table: dict[str, list[float | None]] = {name: [] for name in _SERIES}

@@ -31,9 +31,7 @@ class CallerRights:
     """Rights of a caller.
 
     Attributes:
-        identity: its identity.
         may_observe: whether it may read the state of the service, which includes sessions of others.
-        may_administer: whether it may change the service.
     """
 
     identity: Identity

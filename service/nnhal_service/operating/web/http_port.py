@@ -17,8 +17,6 @@ class HttpPort:
     """The port. It serves until `close`.
 
     Args:
-        settings: settings of the service.
-        view: the service.
         listener: the listening socket, which remains the caller's.
         read_settings: returns the current settings, whose rights count soon after a reload; None if there is none.
 

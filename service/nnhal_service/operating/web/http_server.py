@@ -22,7 +22,6 @@ class HttpServer:
     """HTTP server on one socket.
 
     Args:
-        application: handles the requests.
         listener: the listening socket, which remains the caller's. Connections wait there until the start.
         tls: context of the server; None for HTTP without TLS.
     """

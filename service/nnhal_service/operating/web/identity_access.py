@@ -18,10 +18,6 @@ def find_rights(authentication: Authentication, caller: HttpCaller) -> CallerRig
 
     The state shows all identities. So a caller needs the right `observe` or the right `administer` to read it.
 
-    Args:
-        authentication: finds identities.
-        caller: the caller.
-
     Raises:
         UnauthenticatedError: it presents something that is not valid.
     """
@@ -51,11 +47,7 @@ class _CallerContext:
 
 
 def certificate_properties(der: bytes) -> dict[str, list[bytes]]:
-    """Return what gRPC reports about the certificate of a client.
-
-    Args:
-        der: the certificate.
-    """
+    """Return what gRPC reports about the certificate of a client, which is in DER."""
     certificate = x509.load_der_x509_certificate(der)
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value

@@ -19,15 +19,7 @@ _STALE_S = 30.0
 
 
 class ServiceObserver:
-    """Takes snapshots: for requests, and in a thread for the history.
-
-    Args:
-        view: the service.
-        clock: monotonic seconds.
-
-    Attributes:
-        history: load of the last minutes.
-    """
+    """Takes snapshots: for requests, and in a thread for the history."""
 
     def __init__(self, view: ServiceView, clock: Callable[[], float] = time.monotonic) -> None:
         self.history = LoadHistory()

@@ -38,7 +38,6 @@ class Protection:
     """Middleware that refuses requests of other sites, and adds headers to all responses.
 
     Args:
-        application: handles the other requests.
         hosts: host names that clients may use. IP addresses, localhost and the name of this machine are always allowed,
             because no site can point them elsewhere. None allows every name: with TLS, the certificate decides.
     """

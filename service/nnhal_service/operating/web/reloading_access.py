@@ -20,10 +20,8 @@ class ReloadingAccess:
     """Access by the latest settings.
 
     Args:
-        settings: settings at the start.
         port: TCP port of the server, by which it finds the users of connections.
         read_settings: returns the current settings; raises AdminError if they are not known now.
-        clock: monotonic seconds.
 
     Raises:
         ValueError: tokens or keys cannot be used.

@@ -23,8 +23,6 @@ class StaticFile:
     """A file of the page.
 
     Attributes:
-        body: its bytes.
-        media_type: its content type.
         etag: quoted hash of the bytes.
     """
 

@@ -17,7 +17,6 @@ class CircuitBreaker:
 
     Args:
         on_change: called with the reason when the first pause begins, and with "" when the pauses end.
-        clock: returns seconds that only grow.
     """
 
     def __init__(self, on_change: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:

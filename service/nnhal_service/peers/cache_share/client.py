@@ -39,8 +39,6 @@ class WantedEntry:
     """An entry that the local cache does not have.
 
     Attributes:
-        device: compiles and loads models.
-        identity: the owner.
         token: 32 bytes.
         digest: digest of the only model that is accepted; b"" accepts any model.
         quota: bytes that all local entries of the identity may have, or None.
@@ -62,7 +60,6 @@ class ShareClient:
 
     Args:
         requests: the socket to the process that reads and writes the share.
-        key: the key of the cache.
         timeout_s: seconds that a preparation may wait for the share.
         label: the name of the share for operators.
     """
@@ -129,12 +126,7 @@ class ShareClient:
         return received[0]
 
     def _adopt(self, store: Store, wanted: WantedEntry, name: str, file: int) -> None:
-        """Save an entry in the local cache, after checking all of it.
-
-        Raises:
-            RefusedEntryError: it is not valid.
-            CacheError, OSError: it cannot be saved.
-        """
+        """Save an entry in the local cache, after checking all of it."""
         entry = self._sealer.open(name, file)
         store.require_fits(entry.model[1] + entry.data[1])
         with store.write(wanted.identity, wanted.token) as pending:
@@ -166,11 +158,7 @@ def backends_text(device: Device) -> str:
 
 
 def _copy(source: int, region: tuple[int, int], target: int) -> None:
-    """Copy a region of a file to the end of another one.
-
-    Raises:
-        RefusedEntryError: the file is shorter.
-    """
+    """Copy a region of a file to the end of another one."""
     offset, left = region
     while left:
         copied = os.sendfile(target, source, offset, left)

@@ -37,8 +37,6 @@ class ShareDaemon:
 
     Args:
         requests: the socket with the requests of workers.
-        store: returns the store.
-        count: counts what happens.
         max_bytes: bytes that all objects may have; 0 if something else limits the store.
         label: name of the share, for the log.
     """

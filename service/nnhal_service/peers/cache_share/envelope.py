@@ -70,13 +70,7 @@ class EntrySealer:
         self._key_id = hmac.digest(self._key, b"name of the key", "sha256")[:16]
 
     def name(self, environment: BuildEnvironment, identity: str, token: bytes) -> str:
-        """Return the name of an entry.
-
-        Args:
-            environment: that in which its device compiles models.
-            identity: its owner.
-            token: its token.
-        """
+        """Return the name of the entry of an owner with a token, whose device compiles models in an environment."""
         entry = hmac.new(self._key, b"entry\0" + token, "sha256")
         entry.update(identity.encode())
         built = hashlib.sha256(json.dumps(encode(BuildEnvironment, environment)).encode()).hexdigest()[:16]
@@ -89,13 +83,7 @@ class EntrySealer:
         return hmac.digest(self._key, b"model\0%d\0%s" % (priority, digest), "sha256")
 
     def pack(self, name: str, model_id: bytes, model_fd: int, data_fd: int) -> bytes:
-        """Return the head of an entry.
-
-        Args:
-            name: its name.
-            model_id: see `model_id`.
-            model_fd: descriptor of the model cache.
-            data_fd: descriptor of the data cache.
+        """Return the head of an entry, given the descriptors of its model cache and data cache.
 
         Raises:
             OSError: a file cannot be read.

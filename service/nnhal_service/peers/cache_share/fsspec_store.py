@@ -13,7 +13,6 @@ class FsspecStore:
     """A store behind a URL. Its options come from the configuration of fsspec, or of the store.
 
     Args:
-        url: the URL.
         timeout_s: seconds that each request may take, for file systems that are asynchronous.
 
     Raises:

@@ -47,11 +47,9 @@ def check_url(url: str) -> None:
 
 
 def open_store(url: str, timeout_s: float) -> ObjectStore:
-    """Return the store at a URL that `check_url` accepts. Nothing is read yet.
+    """Return the store at a path or URL that `check_url` accepts. Nothing is read yet.
 
-    Args:
-        url: a path, or a URL.
-        timeout_s: seconds that each request may take, where the store can limit them.
+    Each request may take `timeout_s` seconds, where the store can limit them.
 
     Raises:
         Exception: the store cannot be opened, for any reason that its package has.

@@ -28,7 +28,6 @@ class ReadRequest:
     """A request for an object.
 
     Attributes:
-        name: name of the object.
         answers: the end of a socket for answers.
         by: monotonic time until which the worker waits.
     """
@@ -44,7 +43,6 @@ class Read:
 
     Attributes:
         leader: the request whose file the object goes to.
-        file: the file.
         limit: bytes that it may have.
         followers: further requests for the same object.
         is_running: whether a thread writes to the file.
@@ -69,7 +67,6 @@ class ReaderThreads:
     """Threads that read objects. A thread that hangs in the store is lost; the process ends without it.
 
     Args:
-        store: returns the store.
         finish: receives the results, in any of the threads.
     """
 
@@ -105,11 +102,6 @@ class ReaderThreads:
         Nothing that the object says is trusted: the limit bounds what is read. One byte more than it should have is
         read, so that the worker sees if it is longer. The range ends there, because some stores fail for a range behind
         the end of an object.
-
-        Raises:
-            FileNotFoundError: there is none.
-            TimeoutError: the client does not wait any more.
-            Exception: the store has failed.
         """
         expected = end = min(CHUNK_BYTES, read.limit + 1)
         while read.received < expected:

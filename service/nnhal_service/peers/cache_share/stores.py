@@ -10,8 +10,6 @@ class StoredObject:
     """An object in a store.
 
     Attributes:
-        name: its name.
-        size: its bytes.
         modified_at: when it was written, in seconds since 1970.
     """
 

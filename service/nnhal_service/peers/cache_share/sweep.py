@@ -15,14 +15,9 @@ _FILLED = 0.9
 
 
 def sweep(store: ObjectStore, max_bytes: int, now: float) -> int:
-    """Remove objects if there are too many, and none has done so lately. Return the number of those removed.
+    """Remove objects if they have more bytes than they may, and none has done so lately. Return how many are removed.
 
-    Other files are not counted and stay.
-
-    Args:
-        store: the store.
-        max_bytes: bytes that all objects may have.
-        now: seconds since 1970.
+    Other files are not counted and stay. `now` is in seconds since 1970.
 
     Raises:
         Exception: the store has failed.

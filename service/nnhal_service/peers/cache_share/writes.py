@@ -34,7 +34,6 @@ class Write:
     """An object to write.
 
     Attributes:
-        name: its name.
         head: its first bytes.
         files: descriptors of the files with the rest, which the writer closes.
         is_replaced: whether the object that is there is known to be invalid.
@@ -65,9 +64,6 @@ class Writer:
     """Owner of the queue and of its thread. Close it when done.
 
     Args:
-        store: returns the store.
-        breaker: knows whether the store can be used.
-        count: counts what happens.
         max_bytes: bytes that all objects may have; 0 if something else limits the store.
     """
 

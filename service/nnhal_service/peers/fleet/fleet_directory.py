@@ -36,10 +36,7 @@ class FleetDirectory:
     """View of a worker of the fleet that its service belongs to. Thread safe.
 
     Args:
-        file: has the members.
         is_drained: returns whether this worker takes no sessions.
-        clock: returns seconds that only grow.
-        random: chooses members.
     """
 
     def __init__(
@@ -60,10 +57,8 @@ class FleetDirectory:
     def choose(self, request: session_pb2.OpenRequest, sessions: int, *, is_local: bool) -> SessionPlacement | None:
         """Choose the member for a new session, and count the client there.
 
-        Args:
-            request: the request of the client.
-            sessions: number of sessions of this worker.
-            is_local: whether the client has connected through a Unix socket. It stays if this member will do.
+        This worker has some sessions. A local client, which has connected through a Unix socket, stays if this member
+        will do.
 
         Returns:
             the placement on another member, or None to serve the client here.
@@ -100,8 +95,7 @@ class FleetDirectory:
     def others(self, known: Sequence[str] = ()) -> list[str]:
         """Return the addresses of other members that can take over when this one is gone, at most MAX_MEMBERS.
 
-        Args:
-            known: addresses that the client has. Those that can still take over come first.
+        Those that the client knows, and that can still take over, come first.
         """
         table = self._file.table()
         if table is None:

@@ -11,18 +11,14 @@ class Member:
 
     Attributes:
         id: its id, which no other member has.
-        host: name of its host.
         address: address for clients: HOST:PORT.
-        version: version of nnhal.
         generation: number of starts of the service, with which its id stays the same.
         draining: whether it takes no more sessions.
         cpus: number of CPUs that it may use, at least 1.
         free_bytes: memory of the host that is available.
         sessions: number of its sessions.
         executions: number of executions and preparations that run or wait.
-        devices: types of its devices, by name.
         backends: versions of the backends that are ready, by id.
-        accelerators: names of the accelerators of the host.
         models: keys of models that it holds, see `model_key`.
         known: number of the members that it knows, with itself.
         wait_s: mean time in seconds that executions have lately waited for a slot.
@@ -75,11 +71,7 @@ class Member:
 
 
 def model_key(digest: str) -> str:
-    """Return the key by which members tell each other of a model: the first 8 bytes, in hexadecimal.
-
-    Args:
-        digest: digest of the model or token of its entry in a cache, in hexadecimal.
-    """
+    """Return the key by which members tell each other of a model: 8 bytes of a hexadecimal digest or token."""
     return digest[:16]
 
 

@@ -22,8 +22,6 @@ class MemberNews:
 
     Args:
         find: returns the addresses that a client should have, for those that it has.
-        timers: start the looks.
-        executor: runs them.
     """
 
     def __init__(self, find: Callable[[Sequence[str]], Sequence[str]], timers: Timers, executor: Executor) -> None:
@@ -35,12 +33,7 @@ class MemberNews:
         self._lock = threading.Lock()
 
     def add(self, tell: Tell, told: Sequence[str]) -> None:
-        """Begin to tell a client.
-
-        Args:
-            tell: sends it the addresses.
-            told: the addresses that it has.
-        """
+        """Begin to tell a client when it needs other addresses than those that it has been told."""
         with self._lock:
             self._told[tell] = told
             self._schedule()

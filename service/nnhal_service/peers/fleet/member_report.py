@@ -22,11 +22,7 @@ CHANNEL_OPTIONS = (
 
 
 class WaitMeter:
-    """Time that executions have lately waited for a slot, from the totals of a service.
-
-    Args:
-        clock: returns seconds that only grow.
-    """
+    """Time that executions have lately waited for a slot, from the totals of a service."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -54,13 +50,7 @@ class WaitMeter:
 
 
 def member_of(snapshot: admin_pb2.ServiceSnapshot, known: Member, waits: WaitMeter) -> Member:
-    """Return the record of a member.
-
-    Args:
-        snapshot: state of its service.
-        known: what is known of it without the service.
-        waits: the meter for this service.
-    """
+    """Return the record of a member, from the state of its service and from what is known of it without that."""
     load = snapshot.load
     return replace(
         known,
@@ -82,10 +72,6 @@ class MemberReader:
 
     Args:
         channel: the connection, with CHANNEL_OPTIONS.
-        timeout_s: seconds that an answer may take.
-
-    Attributes:
-        stub: the administration.
     """
 
     def __init__(self, channel: grpc.Channel, timeout_s: float) -> None:
@@ -95,10 +81,7 @@ class MemberReader:
         self._waits = WaitMeter()
 
     def read(self, identify: Callable[[admin_pb2.ServiceSnapshot], Member]) -> Member:
-        """Return the record of the member.
-
-        Args:
-            identify: returns what is known of the member besides the state of its service.
+        """Return the record of the member. `identify` returns what is known of it besides the state of its service.
 
         Raises:
             grpc.RpcError: the service does not answer, or does not let this one read.

@@ -18,7 +18,6 @@ class MembersFile:
 
     Args:
         path: the file, which may not exist yet.
-        clock: returns seconds since 1970.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:

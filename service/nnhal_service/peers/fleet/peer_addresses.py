@@ -46,9 +46,7 @@ class PeerAddresses:
     """Addresses of the administrations of a fleet. A name is resolved again regularly.
 
     Args:
-        target: where they are.
         look_up: resolves a host and a port, see `socket.getaddrinfo`.
-        clock: returns seconds that only grow.
     """
 
     def __init__(

@@ -20,7 +20,6 @@ class AdminListener:
     """Addresses of the admin process. The supervisor keeps them while the process is replaced. Close them when done.
 
     Args:
-        settings: the settings.
         addresses: the addresses for clients, after which the default address is named.
 
     Attributes:
@@ -53,12 +52,7 @@ class AdminListener:
             stack.pop_all()
 
     def _listen_at(self, text: str) -> None:
-        """Listen at the address of the settings, which have what a TCP address needs (`check_exposure`).
-
-        Raises:
-            ValueError: it is not an address.
-            OSError: it cannot be bound.
-        """
+        """Listen at the address of the settings, which have what a TCP address needs (`check_exposure`)."""
         address = Address.parse(text)
         if address.kind == "unix":
             self._listen(text)
@@ -95,11 +89,7 @@ class AdminListener:
         self._path, self._file = path, file_id(path)
 
     def _listen_on_port(self, name: str, address: Address) -> str:
-        """Listen on a TCP port, and return its address with the real port.
-
-        Raises:
-            OSError: it cannot be bound.
-        """
+        """Listen on a TCP port, and return its address with the real port."""
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, target = found[0]
         listener = socket.socket(family, kind, protocol)
@@ -124,11 +114,7 @@ class AdminListener:
 
 @contextmanager
 def _naming(option: str) -> Iterator[None]:
-    """Name the option in the errors of its address.
-
-    Raises:
-        ValueError: the address cannot be used.
-    """
+    """Name the option in the errors of its address."""
     try:
         yield
     except (OSError, ValueError) as error:

@@ -27,7 +27,6 @@ class AdminProcess(ChildProcess):
 
     Args:
         listener: its addresses, which are closed with it.
-        answer: answers its requests.
         metrics: folder of the metrics of the supervisor.
     """
 

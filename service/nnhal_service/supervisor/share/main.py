@@ -84,9 +84,6 @@ class _Reports:
     """Reports of the process to its supervisor, about once a second.
 
     Args:
-        channel: to the supervisor.
-        counts: what has been counted.
-        daemon: the loop.
         directory: the directory of the share, if it is one.
         found: what that directory was at the start.
     """

@@ -24,9 +24,6 @@ _BUFFER_BYTES = 2**20
 class ShareProcess(ChildProcess):
     """The process of the cache share, or the place for one. Close it when done.
 
-    Args:
-        metrics: counts what the process reports.
-
     Attributes:
         requests: the socket to which workers send requests. They wait there while there is no process.
     """
