@@ -40,13 +40,13 @@ class Registration:
         id: id of the backend.
         create: creates a new object with its options among those of all backends; may raise any exception.
         origin: BUILT_IN, or the file or package that it comes from.
-        api_version: version of the interface that it was written for.
+        api_version: version of the interface that it was written for, "major.minor".
     """
 
     id: str
     create: Factory
     origin: str = BUILT_IN
-    api_version: tuple[int, int] = API_VERSION
+    api_version: str = "{}.{}".format(*API_VERSION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def _check_ids(ids: list[str], known: Sequence[str]) -> list[str]:
 
 
 def _create(registration: Registration, options: OptionValues) -> tuple[Backend | None, Report]:
-    id_, origin, version = registration.id, registration.origin, _version_text(registration.api_version)
+    id_, origin, version = registration.id, registration.origin, registration.api_version
     backend: Backend | None = None
     try:
         backend = registration.create(options)
@@ -185,14 +185,10 @@ def _missing(id_: str) -> Report:
 def _unused(registrations: Iterable[Registration], ids: Sequence[str]) -> list[Report]:
     reason = f"registered, not used: the device's backends are {', '.join(ids)}; name it in --backends"
     return [
-        Report(item.id, CandidateState.SKIPPED, item.origin, reason, api_version=_version_text(item.api_version))
+        Report(item.id, CandidateState.SKIPPED, item.origin, reason, api_version=item.api_version)
         for item in registrations
         if item.id not in ids
     ]
-
-
-def _version_text(version: tuple[int, int]) -> str:
-    return "{}.{}".format(*version)
 
 
 def _import_packages() -> None:

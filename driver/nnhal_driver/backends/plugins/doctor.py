@@ -47,11 +47,7 @@ _CAPABILITY_DEFAULTS = {
 
 
 def diagnose(path: Path, options: Mapping[str, str] = _NO_OPTIONS) -> tuple[list[str], bool]:
-    """Return lines for the author, and whether the plug-in would be used.
-
-    Args:
-        path: the file.
-        options: options for its factory.
+    """Return lines for the author, and whether the plug-in would be used. Its factory gets the options.
 
     Raises:
         OSError: the file does not exist.
@@ -73,8 +69,11 @@ def diagnose(path: Path, options: Mapping[str, str] = _NO_OPTIONS) -> tuple[list
     lines += [f"type         {probed.device_type}"] if probed.device_type else []
     lines += [f"option       {key}" for key in probed.options]
     lines += [f"capability   {line}" for line in _capabilities(candidate.kind, report)]
-    lines += [f"hook         {_hook(name, present)}" for name, present in probed.hooks.items()]
-    return [*lines, *(f"fault        {fault}" for fault in faults), f"verdict      {_verdict(faults)}"], not faults
+    for name, present in probed.hooks.items():
+        consequence = "present" if present else f"absent, {_DEFAULTS.get(name, 'it is not called')}"
+        lines.append(f"hook         {name}: {consequence}")
+    lines += [f"fault        {fault}" for fault in faults]
+    return [*lines, f"verdict      {'it would not be used' if faults else 'ready'}"], not faults
 
 
 def _faults(name: str, probed: ProbeResult) -> list[str]:
@@ -93,14 +92,6 @@ def _capabilities(kind: CandidateKind, report: Report) -> list[str]:
         f"{name}: {'yes' if value else f'no, {known[name]}' if name in known else 'no'}"
         for name, value in values.items()
     ]
-
-
-def _hook(name: str, present: bool) -> str:
-    return f"{name}: present" if present else f"{name}: absent, {_DEFAULTS.get(name, 'it is not called')}"
-
-
-def _verdict(faults: list[str]) -> str:
-    return "it would not be used" if faults else "ready"
 
 
 def _main(file: str, *options: str) -> None:

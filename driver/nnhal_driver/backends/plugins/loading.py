@@ -11,10 +11,11 @@ import traceback
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
 from types import ModuleType
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from nnhal.errors import HalError
 from nnhal.types import DeviceType
@@ -57,34 +58,11 @@ class LoadError(Exception):
     id = ""
 
 
-class EntryPoints(Protocol):
-    """Entry points of a plug-in of any kind."""
-
-    host: Version
-    """Version of the interface that the host offers to this kind of plug-in."""
-
-    def backend_id(self) -> object:
-        """Call GetBackendId()."""
-
-    def version(self) -> object:
-        """Call GetVersion(): (major, minor)."""
-
-    def create_backend(self, id_: str, version: Version, options: BackendOptions) -> object:
-        """Call BackendFactory()."""
-
-    def digest(self) -> str:
-        """Return the digest of the plug-in's files."""
-
-    def discard(self) -> None:
-        """Undo the loading of an invalid plug-in."""
-
-
 @dataclass(frozen=True, slots=True)
 class LoadedBackend:
     """A loaded backend.
 
     Attributes:
-        backend: the backend.
         api_version: version of the interface that it was written for.
         hooks: for each optional function, whether the backend has it.
         options: keys of its options.
@@ -132,33 +110,25 @@ def load(
         raise
 
 
-def _load(exports: EntryPoints, report_step: ProgressCallback, values: OptionValues) -> LoadedBackend:
+def _load(exports: "_Python | _Native", report_step: ProgressCallback, values: OptionValues) -> LoadedBackend:
     report_step("calling GetBackendId")
     id_ = _call("GetBackendId", exports.backend_id)
     if not isinstance(id_, str) or not id_ or not id_.isprintable():
         raise LoadError(f"GetBackendId returned {id_!r}; expected a non-empty, printable string")
     try:
         options = BackendOptions(values.get(id_, {}))
-        version, created = _create(exports, id_, report_step, options)
-        backend = _check(created, id_)
+        report_step("calling GetVersion")
+        version = _check_version(_call("GetVersion", exports.version))
+        if fault := version_mismatch(version, exports.host):
+            raise LoadError(fault)
+        report_step("calling BackendFactory")
+        create = partial(exports.create_backend, id_, version, options)
+        backend = _check(_call("BackendFactory", lambda: checked_creation(id_, create, options)), id_)
         set_identity(backend, identity_with_options(exports.digest(), options))
         return LoadedBackend(backend, version, _hooks(backend), keys_read(options))
     except LoadError as error:
         error.id = id_
         raise
-
-
-def _create(
-    exports: EntryPoints, id_: str, report_step: ProgressCallback, options: BackendOptions
-) -> tuple[Version, object]:
-    report_step("calling GetVersion")
-    version = _check_version(_call("GetVersion", exports.version))
-    if fault := version_mismatch(version, exports.host):
-        raise LoadError(fault)
-    report_step("calling BackendFactory")
-    return version, _call(
-        "BackendFactory", lambda: checked_creation(id_, lambda: exports.create_backend(id_, version, options), options)
-    )
 
 
 def _call(name: str, function: Callable[[], T]) -> T:
@@ -214,7 +184,7 @@ def _hooks(backend: object) -> dict[str, bool]:
     return {name: getattr(type(backend), name) is not getattr(Backend, name) for name in names}
 
 
-def _open(candidate: Candidate) -> EntryPoints:
+def _open(candidate: Candidate) -> "_Python | _Native":
     if candidate.kind is CandidateKind.NATIVE:
         return _Native(candidate.location)
     if candidate.kind is CandidateKind.PYTHON:
@@ -222,7 +192,7 @@ def _open(candidate: Candidate) -> EntryPoints:
     return _call("importing it", lambda: _open_module(candidate.location))
 
 
-def _open_module(name: str) -> EntryPoints:
+def _open_module(name: str) -> "_Python | _Native":
     """Import a module of a package. A shared object that Python cannot import is a native backend."""
     spec = importlib.util.find_spec(name)
     if spec is not None and spec.origin is not None and isinstance(spec.loader, ExtensionFileLoader):
@@ -233,7 +203,7 @@ def _open_module(name: str) -> EntryPoints:
 
 
 class _Python:
-    """Entry points of a Python module."""
+    """Entry points of a Python module. `host`: version of the interface that the host offers to its kind."""
 
     host = API_VERSION
 
@@ -253,7 +223,7 @@ class _Python:
         return package_digest(self._module)
 
     def discard(self) -> None:
-        """Do nothing: the module stays imported, like any other."""
+        """Undo the loading of an invalid plug-in. The module stays imported, like any other."""
 
     def _function(self, name: str) -> Callable[..., object]:
         value = getattr(self._module, name, None)

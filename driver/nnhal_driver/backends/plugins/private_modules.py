@@ -30,9 +30,6 @@ _SUFFIXES = (".py", *EXTENSION_SUFFIXES)
 class PrivatePackage:
     """Package of one loading of a plug-in file. It is in sys.modules until `remove` is called.
 
-    Args:
-        path: the file.
-
     Attributes:
         module: the module of the file. `run` executes it.
     """
@@ -133,8 +130,7 @@ class FilesDigest:
                 self.add(path, path.read_bytes())
         if len(self._digests) == 1:
             return next(iter(self._digests.values()))
-        lines = sorted(f"{path.relative_to(self._folder)}={digest}" for path, digest in self._digests.items())
-        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+        return _combine(self._folder, self._digests)
 
     def sibling_file(self, parts: Sequence[str]) -> Path | None:
         """Return the file of a module that an absolute import names; None unless it is in the folder.
@@ -147,12 +143,9 @@ class FilesDigest:
     def _imported_files(self, path: Path, data: bytes) -> Iterator[Path]:
         for is_absolute, parts in _imported_names(data, path.relative_to(self._folder).parts[:-1]):
             for end in range(1, len(parts) + 1):
-                find = self.sibling_file if is_absolute else self._any_file
-                if file := find(parts[:end]):
+                part = parts[:end]
+                if file := self.sibling_file(part) if is_absolute else module_file(self._folder, part):
                     yield file
-
-    def _any_file(self, parts: Sequence[str]) -> Path | None:
-        return module_file(self._folder, parts)
 
 
 def module_file(folder: Path, parts: Sequence[str]) -> Path | None:
@@ -192,7 +185,11 @@ def package_digest(module: ModuleType) -> str:
     if file.name != "__init__.py":
         return hashlib.sha256(file.read_bytes()).hexdigest()
     files = (path for path in file.parent.rglob("*") if path.name.endswith(_SUFFIXES) and path.is_file())
-    lines = sorted(f"{path.relative_to(file.parent)}={hashlib.sha256(path.read_bytes()).hexdigest()}" for path in files)
+    return _combine(file.parent, {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in files})
+
+
+def _combine(folder: Path, digests: Mapping[Path, str]) -> str:
+    lines = sorted(f"{path.relative_to(folder)}={digest}" for path, digest in digests.items())
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 

@@ -17,7 +17,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -60,7 +60,7 @@ def probe(
     """Load a candidate in a child process. A fault of the candidate is a report, not an exception.
 
     Args:
-        candidate: the backend to test.
+        candidate: the backend.
         seconds: timeout, without the start of the process.
         option_sets: options of each device. The candidate must load with all of them.
     """
@@ -71,11 +71,13 @@ def probe(
         options.write_text(json.dumps(option_sets))
         failure = _run(candidate, seconds, (progress, options), log)
         lines = [json.loads(line) for line in progress.read_text().splitlines()]
-        if lines and "state" in lines[-1]:
+        if lines and "report" in lines[-1]:
             return _result(candidate, lines[-1])
         step = lines[-1]["step"] if lines else "starting"
-        reason = f"{failure} while {step}{_last_output(log)}"
-        return ProbeResult(Report("", CandidateState.FAILED, candidate.origin, reason))
+        log.seek(0)
+        output = [line.strip() for line in log.read()[-4096:].decode(errors="replace").splitlines() if line.strip()]
+        last = f"; last line of its output: {output[-1]}" if output else ""
+        return ProbeResult(Report("", CandidateState.FAILED, candidate.origin, f"{failure} while {step}{last}"))
 
 
 def _run(candidate: Candidate, seconds: float, files: Sequence[Path], log: IO[bytes]) -> str:
@@ -107,24 +109,11 @@ def _describe_end(code: int, seconds: float) -> str:
     return f"it ended the process with exit code {code}"
 
 
-def _last_output(log: IO[bytes]) -> str:
-    log.seek(0)
-    lines = log.read()[-4096:].decode(errors="replace").splitlines()
-    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-    return f"; last line of its output: {last}" if last else ""
-
-
-def _result(candidate: Candidate, fields: Mapping[str, Any]) -> ProbeResult:
-    report = Report(
-        fields["id"],
-        CandidateState(fields["state"]),
-        candidate.origin,
-        fields["reason"],
-        fields["version"],
-        fields["api_version"],
-        fields["capabilities"],
-    )
-    return ProbeResult(report, fields["hooks"], fields["device_type"], fields["options"], fields["rejected_option"])
+def _result(candidate: Candidate, fields: dict[str, Any]) -> ProbeResult:
+    """Return the result that the child wrote with `asdict`."""
+    report = fields.pop("report")
+    state = CandidateState(report.pop("state"))
+    return ProbeResult(Report(state=state, **report | {"origin": candidate.origin}), **fields)
 
 
 def _child(kind: str, location: str, origin: str, seconds: str, progress: str, options: str = "") -> None:
@@ -136,53 +125,39 @@ def _child(kind: str, location: str, origin: str, seconds: str, progress: str, o
     with open(progress, "w") as file:
 
         def write(fields: Mapping[str, object]) -> None:
-            file.write(json.dumps(fields) + "\n")
+            file.write(json.dumps(fields, default=lambda state: state.value) + "\n")
             file.flush()
 
-        write(_outcome(candidate, lambda step: write({"step": step}), option_sets))
+        write(asdict(_outcome(candidate, lambda step: write({"step": step}), option_sets)))
     os._exit(0)  # do not wait for exit handlers and threads of the plug-in
 
 
-def _outcome(
-    candidate: Candidate, report_step: ProgressCallback, option_sets: Sequence[OptionValues]
-) -> dict[str, object]:
-    outcome: dict[str, object] = {
-        "id": "",
-        "state": CandidateState.FAILED.value,
-        "reason": "",
-        "version": "",
-        "api_version": "",
-        "capabilities": {},
-        "hooks": {},
-        "device_type": "",
-        "options": [],
-        "rejected_option": "",
-    }
+def _outcome(candidate: Candidate, report_step: ProgressCallback, option_sets: Sequence[OptionValues]) -> ProbeResult:
+    failed = Report("", CandidateState.FAILED, candidate.origin)
     try:
         loaded = load(candidate, report_step, option_sets[0])
         backend = loaded.backend
         for others in _distinct(option_sets, backend.id)[1:]:
             lifetime.close(load(candidate, report_step, others).backend)
         report_step("asking for its capabilities")
-        outcome |= {
-            "id": backend.id,
-            "state": CandidateState.READY.value,
-            "version": full_version(backend),
-            "api_version": "{}.{}".format(*loaded.api_version),
-            "capabilities": {str(name): bool(value) for name, value in backend.capabilities().items()},
-            "hooks": loaded.hooks,
-            "device_type": DeviceType(backend.device_type).name,
-            "options": loaded.options,
-        }
+        report = Report(
+            backend.id,
+            CandidateState.READY,
+            candidate.origin,
+            version=full_version(backend),
+            api_version="{}.{}".format(*loaded.api_version),
+            capabilities={str(name): bool(value) for name, value in backend.capabilities().items()},
+        )
+        result = ProbeResult(report, loaded.hooks, DeviceType(backend.device_type).name, loaded.options)
     except LoadError as error:
-        return outcome | {"id": error.id, "reason": str(error)}
+        return ProbeResult(replace(failed, id=error.id, reason=str(error)))
     except OptionError as error:
-        return outcome | {"id": error.id, "reason": str(error), "rejected_option": error.key}
+        return ProbeResult(replace(failed, id=error.id, reason=str(error)), rejected_option=error.key)
     except Exception as error:
-        return outcome | {"reason": f"capabilities failed: {type(error).__name__}: {error}"}
+        return ProbeResult(replace(failed, reason=f"capabilities failed: {type(error).__name__}: {error}"))
     report_step("closing it")
     lifetime.close(backend)
-    return outcome
+    return result
 
 
 def _distinct(option_sets: Sequence[OptionValues], id_: str) -> Sequence[OptionValues]:

@@ -7,6 +7,7 @@ docs/backends.md is the guide for authors.
 import logging
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from nnhal_driver.backends import registry
 from nnhal_driver.backends.api import Backend
@@ -66,7 +67,9 @@ def _probe_all(
         if candidate is None or report.state is CandidateState.FAILED:
             reports.append(report)
         elif report.id in owners:
-            reports.append(_id_in_use(report, owners[report.id]))
+            user = "a built-in backend" if owners[report.id] == BUILT_IN else owners[report.id]
+            reason = f"the id {report.id} is taken by {user}; give it another"
+            reports.append(replace(report, state=CandidateState.SKIPPED, reason=reason))
         else:
             owners[report.id] = candidate.origin
             registrations.append(_registration(candidate, report))
@@ -85,23 +88,8 @@ def _probe_in_parallel(
         yield (item, probes[item].result()) if isinstance(item, Candidate) else (None, ProbeResult(item))
 
 
-def _id_in_use(report: Report, owner: str) -> Report:
-    user = "a built-in backend" if owner == BUILT_IN else owner
-    reason = f"the id {report.id} is taken by {user}; give it another"
-    return Report(
-        report.id,
-        CandidateState.SKIPPED,
-        report.origin,
-        reason,
-        report.version,
-        report.api_version,
-        report.capabilities,
-    )
-
-
 def _registration(candidate: Candidate, report: Report) -> Registration:
     def create(options: OptionValues) -> Backend:
         return load(candidate, options=options).backend
 
-    major, minor = map(int, report.api_version.split("."))
-    return Registration(report.id, create, candidate.origin, (major, minor))
+    return Registration(report.id, create, candidate.origin, report.api_version)
