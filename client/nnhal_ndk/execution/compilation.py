@@ -43,16 +43,6 @@ class NdkCompilation:
         self._slots: dict[tuple[int, bool], ArgumentSlot] = {}
 
     @property
-    def has_single_device(self) -> bool:
-        """True if it was created for a list of one device, which timeouts and measurements need."""
-        return self._devices is not None and len(self._devices) == 1
-
-    @property
-    def is_finished(self) -> bool:
-        """True if `finish` was called, successfully or not."""
-        return self._is_finished
-
-    @property
     def plan(self) -> CompiledPlan:
         """The compiled model.
 
@@ -85,6 +75,11 @@ class NdkCompilation:
         if slot is None:
             slot = self._slots[key] = ArgumentSlot(self.operand(index, is_output=is_output), (self, is_output, index))
         return slot
+
+    def require_single_device(self, subject: str) -> None:
+        """Raise BAD_DATA if it was not created for a list of one device, which `subject` needs."""
+        if self._devices is None or len(self._devices) != 1:
+            raise bad_data(f"{subject} a compilation that was created for one device")
 
     # ---- Options ------------------------------------------------------------------------------------
 
@@ -121,8 +116,7 @@ class NdkCompilation:
             NdkError: BAD_STATE; BAD_DATA: the compilation is not for a list of one device.
         """
         self._require_open()
-        if not self.has_single_device:
-            raise bad_data("a timeout needs a compilation that was created for one device")
+        self.require_single_device("a timeout needs")
         self._options = replace(self._options, deadline_s=deadline_of(duration_ns))
 
     def set_caching(self, folder: bytes, token: bytes) -> None:
@@ -141,8 +135,7 @@ class NdkCompilation:
             NdkError: BAD_STATE; BAD_DATA: the compilation is not for a list of one device, or has the attribute.
         """
         self._require_open()
-        if not self.has_single_device:
-            raise bad_data("an attribute needs a compilation that was created for one device")
+        self.require_single_device("an attribute needs")
         if token in self._attributes:
             raise bad_data("the compilation has this attribute already")
         self._attributes.add(token)

@@ -103,7 +103,7 @@ class NdkExecution:
         Raises:
             NdkError: BAD_STATE; BAD_DATA: the compilation is not for a list of one device.
         """
-        self._require_single_device("measurements need")
+        self._compilation.require_single_device("measurements need")
         self._require_preparation()
         self._measures = measure
 
@@ -113,13 +113,9 @@ class NdkExecution:
         Raises:
             NdkError: BAD_STATE; BAD_DATA: the compilation is not for a list of one device.
         """
-        self._require_single_device("a timeout needs")
+        self._compilation.require_single_device("a timeout needs")
         self._require_preparation()
         self._timeout_ns = duration_ns
-
-    def _require_single_device(self, subject: str) -> None:
-        if not self._compilation.has_single_device:
-            raise bad_data(f"{subject} a compilation that was created for one device")
 
     def set_loop_timeout(self, duration_ns: int) -> None:
         """Set the time for each WHILE, which is limited to the maximum.
@@ -156,7 +152,7 @@ class NdkExecution:
         Raises:
             NdkError: BAD_STATE; BAD_DATA: the compilation is not for a list of one device, or it has the attribute.
         """
-        self._require_single_device("an attribute needs")
+        self._compilation.require_single_device("an attribute needs")
         self._require_preparation()
         if token in self._attributes:
             raise bad_data("the execution has this attribute already")
@@ -265,7 +261,7 @@ class NdkExecution:
 
     def _require_fenced(self, duration_ns: int) -> None:
         if duration_ns:
-            self._require_single_device("a duration needs")
+            self._compilation.require_single_device("a duration needs")
         for number, argument in enumerate(self._outputs):
             operand = self._compilation.operand(number, is_output=True)
             if isinstance(argument, OmittedArgument) or argument is None:
@@ -395,6 +391,3 @@ def _write(target: Bytes, value: AnyArray) -> None:
     if not target.flags.writeable:
         raise bad_data("the memory of an output is read-only")
     target[: value.nbytes] = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-
-
-__all__ = ["NOT_MEASURED", "NdkBurst", "NdkExecution", "OmittedArgument"]

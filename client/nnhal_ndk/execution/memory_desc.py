@@ -8,7 +8,7 @@ import nnhal
 from nnhal.errors import HalError
 from nnhal.types import SCALAR_TYPES, Operand
 from nnhal_ndk.execution.compilation import NdkCompilation
-from nnhal_ndk.execution.tensor_memory import TensorMemory
+from nnhal_ndk.execution.tensor_memory import TensorMemory, metadata
 from nnhal_ndk.model.operand_type import Dimensions, merge_dimensions
 from nnhal_ndk.results import bad_data, bad_state
 
@@ -51,7 +51,7 @@ class NdkMemoryDesc:
             raise bad_data("the compilation is not finished, or has failed") from None
         operand = compilation.operand(index, is_output=is_output)
         name = f"{'output' if is_output else 'input'} {index}"
-        if self.operand is not None and _metadata(self.operand) != _metadata(operand):
+        if self.operand is not None and metadata(self.operand) != metadata(operand):
             raise bad_data(f"{name} has another type than the other roles")
         if operand.type in SCALAR_TYPES and self._dimensions:
             raise bad_data(f"{name} is a scalar")
@@ -114,7 +114,3 @@ def _allocate_on_device(desc: NdkMemoryDesc) -> nnhal.Buffer | None:
     except HalError as error:
         _log.debug("the device allocates no memory, so this process does: %s", error)
         return None
-
-
-def _metadata(operand: Operand) -> tuple[object, ...]:
-    return operand.type, operand.scale, operand.zero_point, operand.extra_params

@@ -118,11 +118,12 @@ class TensorMemory:
             HalError: a device failed.
         """
         dimensions = source.require_value()
-        if _metadata(self.operand) != _metadata(source.operand):
+        if metadata(self.operand) != metadata(source.operand):
             raise bad_data("the memories have different types")
         merge_dimensions(self.operand.dimensions, dimensions, "the memory")
         self.write(source.read())
 
 
-def _metadata(operand: Operand) -> Sequence[object]:
+def metadata(operand: Operand) -> Sequence[object]:
+    """Return what must be the same in operands that share a memory."""
     return operand.type, operand.scale, operand.zero_point, operand.extra_params

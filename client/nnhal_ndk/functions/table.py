@@ -14,8 +14,8 @@ from nnhal_ndk.execution.event import NdkEvent, SyncFenceEvent
 from nnhal_ndk.execution.execution import NdkBurst, NdkExecution
 from nnhal_ndk.execution.memory import NdkMemory, copy_memory, map_descriptor
 from nnhal_ndk.execution.memory_desc import NdkMemoryDesc, allocate_memory
-from nnhal_ndk.execution.support import supported_operations
 from nnhal_ndk.extensions import PREFIXES, supports_extension
+from nnhal_ndk.model.convert import to_hal_model
 from nnhal_ndk.model.model import NdkModel
 from nnhal_ndk.model.operand_type import given_type, unpack_uint32s
 from nnhal_ndk.objects import OBJECTS
@@ -58,9 +58,16 @@ def _set_extension_data(model: NdkModel, index: int, data: memoryview | None) ->
 
 
 def _supported_operations(model: NdkModel, devices: bytes) -> bytes:
+    """Return for each operation, as the program added them, whether one of the devices supports it."""
     if devices:  # Android checks the number of devices before the state of the model, and the devices after it
         model.require_finished()
-    return bytes(supported_operations(model, _devices(devices)))
+    listed = _devices(devices)
+    hal_model = to_hal_model(model)
+    answers = [device.hal.supported_operations(hal_model) for device in listed]
+    result = bytearray(len(model.order))
+    for position, supported in zip(model.order, zip(*answers, strict=True), strict=True):
+        result[position] = any(supported)
+    return bytes(result)
 
 
 def _extension_type(_: NdkModel, extension: bytes, code: int) -> int:

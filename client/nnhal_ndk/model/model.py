@@ -75,11 +75,6 @@ class NdkModel:
         self.is_relaxed = False
         self._state = BuildState.OPEN
 
-    @property
-    def is_finished(self) -> bool:
-        """True if it is complete and valid."""
-        return self._state is BuildState.FINISHED
-
     def require_finished(self) -> None:
         """Check that the model can be used.
 

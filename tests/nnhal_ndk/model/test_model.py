@@ -7,7 +7,7 @@ import pytest
 from nnhal.types import Operand, OperandType, OperationType
 from nnhal_ndk.api.constants import ResultCode
 from nnhal_ndk.model.model import NdkModel
-from nnhal_ndk.results import code_of_error
+from nnhal_ndk.results import NdkError, code_of_error
 
 FLOATS, BOOLS, MODEL = OperandType.TENSOR_FLOAT32, OperandType.TENSOR_BOOL8, OperandType.SUBGRAPH
 
@@ -67,7 +67,8 @@ def test_an_invalid_model_cannot_be_finished(case: str) -> None:
     with pytest.raises(Exception) as failure:
         model.finish()
     assert code_of_error(failure.value) == ResultCode.BAD_DATA
-    assert not model.is_finished
+    with pytest.raises(NdkError, match="the model is invalid"):
+        model.require_finished()
 
 
 def test_an_if_is_not_added_with_a_branch_of_another_size() -> None:
@@ -79,4 +80,4 @@ def test_an_if_is_not_added_with_a_branch_of_another_size() -> None:
 def test_branches_that_suit_are_accepted() -> None:
     model = _branching(replaced=_floor())
     model.finish()
-    assert model.is_finished
+    model.require_finished()
