@@ -24,8 +24,7 @@ from nnhal.types import (
 from nnhal.version import __version__
 from nnhal_driver.backends import lifetime
 from nnhal_driver.backends.api import Backend
-from nnhal_driver.backends.boundary.allocation import offer_allocator
-from nnhal_driver.backends.boundary.answers import identity_fault
+from nnhal_driver.backends.boundary.answers import identity_fault, offer_allocator
 from nnhal_driver.backends.identity import full_version
 from nnhal_driver.compilation.placement import place
 from nnhal_driver.device_options import DeviceHost, DeviceOptions

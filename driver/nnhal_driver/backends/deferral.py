@@ -23,19 +23,25 @@ class DeferringRun:
         self.deferred.append(wait)
 
     def finish(self) -> None:
-        """Call all waits, even if one fails.
+        """Call all waits; see `wait_for_all`."""
+        if self.deferred:
+            wait_for_all(self.deferred)
 
-        Raises:
-            HalError: an execution failed. Backends may raise anything else.
-        """
-        failure: BaseException | None = None
-        while self.deferred:
-            try:
-                self.deferred.pop(0)()
-            except BaseException as error:
-                failure = failure or error
-        if failure is not None:
-            raise failure
+
+def wait_for_all(waits: list[Wait]) -> None:
+    """Remove and call waits, those too that they add, even if one fails.
+
+    Raises:
+        HalError: an execution failed. Backends may raise anything else.
+    """
+    failure: BaseException | None = None
+    while waits:
+        try:
+            waits.pop(0)()
+        except BaseException as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
 
 
 def count_deferred(run: object) -> int:
@@ -50,16 +56,3 @@ def take_deferred(run: object, first: int) -> list[Wait]:
     taken = run.deferred[first:]
     del run.deferred[first:]
     return taken
-
-
-def wait_for_all(waits: list[Wait]) -> None:
-    """Call waits as `DeferringRun.finish` does."""
-    collected = _Waits(waits)
-    collected.finish()
-
-
-class _Waits(DeferringRun):
-    __slots__ = ("deferred",)
-
-    def __init__(self, waits: list[Wait]) -> None:
-        self.deferred = waits

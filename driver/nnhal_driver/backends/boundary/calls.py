@@ -27,14 +27,7 @@ class Named(Protocol):
 
 
 def call(backend: Named, method: str, function: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:
-    """Call a method of a backend, or of something that the backend made.
-
-    Args:
-        backend: the backend.
-        method: name of the method, for messages.
-        function: the method.
-        arguments: its arguments.
-        named: its arguments by name.
+    """Call a method of a backend, or of something that the backend made. Messages name it `method`.
 
     Raises:
         HalError: the backend raised it; GENERAL_FAILURE for any other exception.
@@ -59,13 +52,7 @@ def notify(backend: Named, method: str, function: Callable[P, object], *argument
 
 
 def translated(backend: str, method: str, error: BaseException) -> BaseException:
-    """Return the exception to raise instead of one that a backend raised: often the same. Logs what is not an error.
-
-    Args:
-        backend: id of the backend.
-        method: name of the method that raised it.
-        error: what it raised.
-    """
+    """Return the exception to raise instead of one that a backend raised: often the same. Logs what is not an error."""
     if (type(error) is HalError and _is_valid(error)) or isinstance(error, MemoryError) or is_interrupt(error):
         return error
     _log.error("backend %s failed in %s", backend, method, exc_info=error)

@@ -17,13 +17,36 @@ from nnhal_driver.validation.rank import check_rank
 _NO_DTYPE = np.dtype(np.void)
 
 
+def fits(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:
+    """Return whether a shape fits the declared one, where 0 is an unknown dimension and () an unknown rank."""
+    if not declared:
+        return True
+    return len(declared) == len(shape) and all(d in (0, s) for d, s in zip(declared, shape, strict=True))
+
+
+def shape_error(name: str, shape: tuple[int, ...], declared: tuple[int, ...]) -> HalError:
+    """Return the error for an output whose shape does not fit the declared one."""
+    return general_failure(f"{name} has shape {list(shape)}; declared is {list(declared)}", "V-RUN-04")
+
+
+def check_size(name: str, shape: tuple[int, ...], size: int, tensor_bytes: int) -> None:
+    """Check the rank of an output, and its size in bytes.
+
+    Raises:
+        HalError: GENERAL_FAILURE: the rank is too high; RESOURCE_EXHAUSTED_PERSISTENT: it is too large.
+    """
+    check_rank(len(shape), name)
+    if size > tensor_bytes:
+        reason = f"{name} has shape {list(shape)}, {size} bytes; the limit is {tensor_bytes}"
+        raise limit_exceeded("tensor_bytes", reason, ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT)
+
+
 class OutputSpec:
     """Values that one output of a compiled subgraph may have.
 
     Args:
         name: name of the output in messages.
-        graph: the graph.
-        operand: the operand.
+        graph, operand: its operand.
         types: operand types of the backend's extensions.
         relayout: the layout in which the backend writes it; None: that of the model.
         tensor_bytes: largest size of a value.
@@ -71,12 +94,7 @@ class OutputSpec:
         if not isinstance(array, np.ndarray | np.generic):
             raise self._error(f"is {describe(array)}; expected an array")
         value: AnyArray = np.asarray(array)  # a subclass may have methods of its own
-        check_rank(value.ndim, self.name)
-        if value.nbytes > self._tensor_bytes:
-            reason = (
-                f"{self.name} has shape {list(value.shape)}, {value.nbytes} bytes; the limit is {self._tensor_bytes}"
-            )
-            raise limit_exceeded("tensor_bytes", reason, ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT)
+        check_size(self.name, value.shape, value.nbytes, self._tensor_bytes)
         if self._relayout is not None:
             declared = self._relayout.own_shape(declared)
         if self._is_opaque:
@@ -84,7 +102,7 @@ class OutputSpec:
         if value.dtype != self.dtype:
             raise self._error(f"has dtype {value.dtype}; expected {self.dtype}")
         if not self._fits(value.shape, declared):
-            raise self._error(f"has shape {list(value.shape)}; declared is {list(declared)}", "V-RUN-04")
+            raise shape_error(self.name, value.shape, declared)
         return value if self._is_tensor else value.reshape(declared)
 
     def _check_buffer(self, buffer: object, declared: tuple[int, ...]) -> Any:
@@ -96,13 +114,9 @@ class OutputSpec:
             raise self._error(f"is {describe(buffer)}, which has no shape")
         if not isinstance(dtype, np.dtype) or not (self._is_opaque or dtype == self._buffer_dtype):
             raise self._error(f"has dtype {dtype}; expected {self._buffer_dtype}")
-        check_rank(len(shape), self.name)
-        if prod(shape) * dtype.itemsize > self._tensor_bytes:
-            size = prod(shape) * dtype.itemsize
-            reason = f"{self.name} has shape {list(shape)}, {size} bytes; the limit is {self._tensor_bytes}"
-            raise limit_exceeded("tensor_bytes", reason, ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT)
+        check_size(self.name, shape, prod(shape) * dtype.itemsize, self._tensor_bytes)
         if not self._fits(shape, declared):
-            raise self._error(f"has shape {list(shape)}; declared is {list(declared)}", "V-RUN-04")
+            raise shape_error(self.name, shape, declared)
         return buffer
 
     def _check_opaque(self, value: AnyArray, declared: tuple[int, ...]) -> AnyArray:
@@ -119,15 +133,10 @@ class OutputSpec:
         raise self._error(f"has {given}; expected {list(declared)} elements of {size}")
 
     def _fits(self, shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:
-        """Return whether a shape fits the declared one, where 0 is an unknown dimension and () an unknown rank."""
-        if not self._is_tensor:
-            return prod(shape) == 1
-        if not declared:
-            return True
-        return len(declared) == len(shape) and all(d in (0, s) for d, s in zip(declared, shape, strict=True))
+        return fits(shape, declared) if self._is_tensor else prod(shape) == 1
 
-    def _error(self, fault: str, rule: str = "") -> HalError:
-        return general_failure(f"{self.name} {fault}", rule)
+    def _error(self, fault: str) -> HalError:
+        return general_failure(f"{self.name} {fault}")
 
 
 class CheckedOutput:

@@ -1,8 +1,8 @@
 """Compiled subgraphs of backends: how the host gets them, and how it runs them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -20,16 +20,13 @@ from nnhal_driver.backends.api import (
     Substitution,
 )
 from nnhal_driver.backends.boundary.answers import extensions
-from nnhal_driver.backends.boundary.calls import call, describe, invalid_answer, translated
-from nnhal_driver.backends.boundary.memory import CheckedMemory
+from nnhal_driver.backends.boundary.calls import Named, call, describe, invalid_answer, translated
 from nnhal_driver.backends.boundary.outputs import CheckedOutput, OutputSpec
 from nnhal_driver.backends.deferral import Wait, take_deferred, wait_for_all
-from nnhal_driver.backends.device_memory import DeviceMemory
+from nnhal_driver.backends.device_memory import DeviceBuffer, DeviceMemory
 from nnhal_driver.backends.layout import Layout, Relayout
 from nnhal_driver.backends.memory import MemoryManager
 from nnhal_driver.extension_types import extension_types
-
-T = TypeVar("T")
 
 _MODEL_LAYOUTS = (Layout.NHWC, Layout.NCHW)
 
@@ -41,33 +38,31 @@ def compile_subgraph(backend: Backend, view: SubgraphView, options: CompileOptio
         HalError: the backend fails, or its answer is invalid.
         MemoryError: there is not enough memory.
     """
-    options = _with_memory(backend, options)
-    compiled = check_compiled(backend, "compile", view, call(backend, "compile", backend.compile, view, options))
-    return _adopt_memory(compiled, options)
+    return _create(backend, "compile", backend.compile, view, options)
 
 
 def load_subgraph(
     backend: Backend, view: SubgraphView, sections: Sections, options: CompileOptions
 ) -> CompiledSubgraph:
     """Load a subgraph from its saved sections. Raises as `compile_subgraph`."""
-    options = _with_memory(backend, options)
-    compiled = check_compiled(backend, "load", view, call(backend, "load", backend.load, view, sections, options))
-    return _adopt_memory(compiled, options)
+    return _create(backend, "load", lambda view, options: backend.load(view, sections, options), view, options)
 
 
-def _with_memory(backend: Backend, options: CompileOptions) -> CompileOptions:
-    """Return options with a planner of the backend, if it creates one."""
+def _create(
+    backend: Backend,
+    method: str,
+    create: Callable[[SubgraphView, CompileOptions], CompiledSubgraph],
+    view: SubgraphView,
+    options: CompileOptions,
+) -> CompiledSubgraph:
+    """Call a method with a planner of the backend, if it creates one. The host acquires it if it is used."""
     memory: object = call(backend, "create_memory_manager", backend.create_memory_manager, options)
-    if memory is None:
-        return options
-    if not isinstance(memory, MemoryManager):
+    if isinstance(memory, MemoryManager):
+        options = replace(options, memory=memory)
+    elif memory is not None:
         fault = f"returned {describe(memory)}; expected a MemoryManager or None"
         raise invalid_answer(backend, "create_memory_manager", fault)
-    return replace(options, memory=memory)
-
-
-def _adopt_memory(compiled: CompiledSubgraph, options: CompileOptions) -> CompiledSubgraph:
-    """Return a compiled subgraph. The host acquires the planner of the options if pieces were requested from it."""
+    compiled = check_compiled(backend, method, view, call(backend, method, create, view, options))
     if compiled.memory is None and options.memory is not None and options.memory.peak_bytes:
         object.__setattr__(compiled, "memory", options.memory)  # it may be a frozen dataclass
     return compiled
@@ -108,13 +103,7 @@ def _substitutions(backend: Backend, view: SubgraphView, answer: object) -> tupl
 
 
 def check_compiled(backend: Backend, method: str, view: SubgraphView, compiled: object) -> CompiledSubgraph:
-    """Return a compiled subgraph if the host can use it.
-
-    Args:
-        backend: the backend.
-        method: name of the method that returned it.
-        view: the subgraph.
-        compiled: what the method returned.
+    """Return what a method of a backend returned, if it is a compiled subgraph that the host can use.
 
     Raises:
         HalError: GENERAL_FAILURE: it has the wrong type, or invalid attributes.
@@ -167,17 +156,38 @@ def _layout_fault(view: SubgraphView, operand: object, relayout: object) -> str:
     return ""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class CheckedMemory(DeviceMemory):
+    """Memory of a backend. Two objects are equal if they are for the same memory."""
+
+    backend: Named
+    memory: DeviceMemory
+
+    def __hash__(self) -> int:
+        return id(self.memory)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CheckedMemory) and other.memory is self.memory
+
+    def acquire(self, shape: tuple[int, ...], dtype: "np.dtype[Any]") -> DeviceBuffer:
+        """Return a new buffer.
+
+        Raises:
+            HalError: the backend fails.
+            MemoryError: there is not enough memory.
+        """
+        return call(self.backend, "acquire", self.memory.acquire, shape, dtype)
+
+    def copy(self, source: AnyArray | DeviceBuffer, target: AnyArray | DeviceBuffer) -> None:
+        """Copy a value. Raises as `acquire`."""
+        call(self.backend, "copy", self.memory.copy, source, target)
+
+
 class CheckedSubgraph(CompiledSubgraph):
     """Compiled subgraph whose exceptions are translated and whose outputs are checked. All that a plan runs is one.
 
-    Args:
-        backend: the backend.
-        view: the subgraph.
-        compiled: what runs it; `compile_subgraph` or `load_subgraph` has checked it.
-        options: the options of the preparation.
-
     Attributes:
-        compiled: what runs it.
+        compiled: what runs it; `compile_subgraph` or `load_subgraph` has checked it.
     """
 
     def __init__(
@@ -269,10 +279,9 @@ class CheckedSubgraph(CompiledSubgraph):
         if not isinstance(sections.model, bytes | bytearray):
             raise invalid_answer(self._backend, "save", f"returned model {describe(sections.model)}; expected bytes")
         data: object = sections.data
-        if not isinstance(data, tuple | list) or not all(map(_is_storable, data)):
+        are_arrays = isinstance(data, tuple | list) and all(
+            isinstance(array, np.ndarray) and not array.dtype.hasobject for array in data
+        )
+        if not are_arrays:
             raise invalid_answer(self._backend, "save", f"returned data {describe(data)}; expected a tuple of arrays")
         return sections
-
-
-def _is_storable(array: object) -> bool:
-    return isinstance(array, np.ndarray) and not array.dtype.hasobject

@@ -15,6 +15,7 @@ from nnhal.cpu import available_cpus
 from nnhal.errors import general_failure
 from nnhal.types import AnyArray, ExecutionPreference
 from nnhal_driver.backends.api import CompiledSubgraph, CompileOptions, Output, Profile, Run, Sections, SubgraphView
+from nnhal_driver.backends.boundary.outputs import fits
 from nnhal_driver.backends.litert.convert import ConvertedModel, convert, static_shapes
 from nnhal_driver.backends.litert.engine import Interpreter
 from nnhal_driver.backends.litert.inlining import opaque_inputs
@@ -260,12 +261,6 @@ class LitertSubgraph(CompiledSubgraph):
 def _matches_declared(model: ConvertedModel, outputs: Sequence[Output]) -> bool:
     """Return whether the shapes of the outputs match the declared ones."""
     for output, (_, shape) in zip(outputs, model.outputs, strict=True):
-        if output.declared != shape and not _fits(output.declared, shape):
+        if output.declared != shape and not fits(shape, output.declared):
             return False
     return True
-
-
-def _fits(declared: Shape, shape: Shape) -> bool:
-    if not declared:
-        return True
-    return len(declared) == len(shape) and all(d in (0, s) for d, s in zip(declared, shape, strict=True))

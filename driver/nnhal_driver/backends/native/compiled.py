@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from nnhal.errors import HalError, general_failure, limit_exceeded
+from nnhal.errors import HalError, general_failure
 from nnhal.types import AnyArray, ErrorStatus
 from nnhal_driver.backends.api import (
     CompiledSubgraph,
     CompileOptions,
-    OperationView,
     Output,
     Run,
     Sections,
     SubgraphView,
 )
+from nnhal_driver.backends.boundary.outputs import check_size, fits, shape_error
 from nnhal_driver.backends.native import abi
 from nnhal_driver.backends.native.device_memory import NativeBuffer, NativeMemory
 from nnhal_driver.backends.native.library import FunctionTable
@@ -177,8 +177,10 @@ class Execution:
     """State of one execution for the callbacks.
 
     Attributes:
+        view: the subgraph.
         error: first error in a callback.
         profile: receiver of spans, or None.
+        check: checks for cancellation.
         deferred: the state that the plug-in passed to `defer`; empty if it has not called it.
     """
 
@@ -195,11 +197,10 @@ class Execution:
         self.profile = run.profile
         self.deferred: list[int | None] = []
         self._plugin = plugin
-        self._view = view
-        self._layouts = compiled.layouts
-        self._device_operands = compiled.device_operands
+        self.view = view
+        self._compiled = compiled
         self._outputs = outputs
-        self._run = run
+        self.check = run.check
         self._tensor_bytes = tensor_bytes
         self._tensors: dict[int, TensorStruct | NativeBuffer] = {}
         self._delivered: set[int] = set()
@@ -210,24 +211,21 @@ class Execution:
             raise general_failure(f"the backend asked for output {index} of {len(self._outputs)}")
         if index in self._tensors:
             raise general_failure(f"the backend asked for output {index} twice")
-        dtype = self._plugin.types.dtype(self._view.graph, self._view.outputs[index])
-        self._check_shape(index, shape, dtype.itemsize)
+        operand, declared = self.view.outputs[index], self._outputs[index].declared
+        dtype = self._plugin.types.dtype(self.view.graph, operand)
+        if (relayout := self._compiled.layouts.get(operand)) is not None:
+            declared = relayout.own_shape(declared)
+        name, size = f"output {index} of a native backend's partition", prod(shape) * dtype.itemsize
+        if min(shape, default=0) < 0 or not fits(shape, declared):
+            raise shape_error(name, shape, declared)
+        check_size(name, shape, size, self._tensor_bytes)
         tensor: TensorStruct | NativeBuffer
-        if self._is_on_device(index):
+        if operand in self._compiled.device_operands:
             tensor = self._plugin.memory.acquire(shape, dtype)
         else:
-            block = allocate_buffer(self._plugin.table, prod(shape) * dtype.itemsize)
-            tensor = TensorStruct(block.view(dtype).reshape(shape))
+            tensor = TensorStruct(allocate_buffer(self._plugin.table, size).view(dtype).reshape(shape))
         self._tensors[index] = tensor
         return c.addressof(tensor.struct)
-
-    def check(self) -> None:
-        """Check for cancellation."""
-        self._run.check()
-
-    def operation(self, index: int) -> OperationView | None:
-        """Return an operation by its index in the struct, or None."""
-        return self._view.operations[index] if index < len(self._view.operations) else None
 
     def deliver(self) -> None:
         """Deliver the outputs.
@@ -249,25 +247,6 @@ class Execution:
             if isinstance(tensor, NativeBuffer):
                 self._outputs[index].write(tensor, keep=True)
                 self._delivered.add(index)
-
-    def _is_on_device(self, index: int) -> bool:
-        return self._view.outputs[index] in self._device_operands
-
-    def _check_shape(self, index: int, shape: tuple[int, ...], itemsize: int) -> None:
-        name = f"output {index} of a native backend's partition"
-        check_rank(len(shape), name)
-        declared = self._outputs[index].declared
-        if (relayout := self._layouts.get(self._view.outputs[index])) is not None:
-            declared = relayout.own_shape(declared)
-        fits = len(declared) == len(shape) and all(d in (0, s) for d, s in zip(declared, shape, strict=True))
-        if min(shape, default=0) < 0 or (declared and not fits):
-            raise general_failure(f"{name} has shape {list(shape)}; declared is {list(declared)}", "V-RUN-04")
-        size = itemsize
-        for dimension in shape:
-            size *= dimension
-        if size > self._tensor_bytes:
-            reason = f"{name} has shape {list(shape)}, {size} bytes; the limit is {self._tensor_bytes}"
-            raise limit_exceeded("tensor_bytes", reason, ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT)
 
 
 class Callbacks:
@@ -355,6 +334,7 @@ def _span(
     text = name.decode(errors="replace")
     execution = live.get(context)
     if execution is not None and execution.profile is not None:
-        view = None if operation is None else execution.operation(operation)
+        operations = execution.view.operations
+        view = operations[operation] if operation is not None and operation < len(operations) else None
         execution.profile.span(text, start_ns, duration_ns, view)
     _log.debug("span execution=%d name=%s start_ns=%d us=%.1f", context, text, start_ns, duration_ns / 1e3)
