@@ -194,12 +194,9 @@ class ActivityTable:
         self._buffer[record.stage_offset] = _IDLE
         record.cancellation = None
         if record.has_times:
-            self._clear_times(record)
+            record.has_times = False
+            _TIMES.pack_into(self._buffer, record.offset + DIGEST_BYTES, 0, 0, 0, 0)
         self._free.append(record)
-
-    def _clear_times(self, record: ActivityRecord) -> None:
-        record.has_times = False
-        _TIMES.pack_into(self._buffer, record.offset + DIGEST_BYTES, 0, 0, 0, 0)
 
     @property
     def count(self) -> int:
@@ -216,15 +213,12 @@ class ActivityTable:
                 record.is_published = True
                 self._write_time(record, _STARTED_OFFSET, now_ns())
                 self._write_time(record, _EXPECTED_OFFSET, record.expected_ns)
-            if cancellation.cancelled and not self._has_cancellation(record):
+            at = record.offset + _CANCELLED_OFFSET
+            if cancellation.cancelled and not any(self._buffer[at : at + _INT64.size]):
                 record.has_times = True
                 self._write_time(record, _CANCELLED_OFFSET, now_ns())
                 if record.cancellation is not cancellation:  # the work has ended meanwhile
                     self._write_time(record, _CANCELLED_OFFSET, 0)
-
-    def _has_cancellation(self, record: ActivityRecord) -> bool:
-        at = record.offset + _CANCELLED_OFFSET
-        return any(self._buffer[at : at + _INT64.size])
 
     def _write_time(self, record: ActivityRecord, offset: int, value: int) -> None:
         _INT64.pack_into(self._buffer, record.offset + offset, value)

@@ -5,7 +5,7 @@ client may still write to.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -16,6 +16,7 @@ from nnhal.operations import SIGNATURES, Arguments
 from nnhal.types import (
     DTYPES,
     AnyArray,
+    Bytes,
     Memory,
     Model,
     Operand,
@@ -37,7 +38,7 @@ VARIABLE_LIFETIMES = (
     OperandLifeTime.SUBGRAPH_OUTPUT,
 )
 """Lifetimes of operands whose values differ between executions."""
-_BOOLS = (OperandType.BOOL, OperandType.TENSOR_BOOL8)
+BOOLS = (OperandType.BOOL, OperandType.TENSOR_BOOL8)
 
 
 def _continue() -> None:
@@ -302,16 +303,16 @@ def array_from_bytes(operand: Operand, raw: AnyArray, dimensions: Sequence[int],
         a view of the bytes; a copy of unaligned memory, of writable memory if `private`, and of booleans. Any byte
         other than 0 is true, but numpy's bool must be 0 or 1.
     """
-    if operand.type in _BOOLS:
+    if operand.type in BOOLS:
         return np.not_equal(raw, 0).reshape(dimensions)
     dtype = DTYPES.get(operand.type)
     array: AnyArray = elements(raw, dimensions) if dtype is None else raw.view(dtype).reshape(dimensions)
     return array if array.flags.aligned and not (private and array.flags.writeable) else array.copy()
 
 
-def _constants(model: Model, number: int, subgraph: Subgraph) -> dict[int, AnyArray]:
+def constant_bytes(model: Model, subgraph: Subgraph) -> Iterator[tuple[int, Operand, Bytes]]:
+    """Yield the number of each constant of a subgraph, its operand, and a view of its bytes in the model's memory."""
     values = np.frombuffer(model.operand_values, np.uint8)
-    constants = {}
     for index, operand in enumerate(subgraph.operands):
         if operand.type not in DTYPES and not is_extension(operand.type):
             continue
@@ -323,13 +324,16 @@ def _constants(model: Model, number: int, subgraph: Subgraph) -> dict[int, AnyAr
             pool = memory.view
         else:
             continue
+        start, length = operand.location.offset, operand.location.length
+        size = length if is_extension(operand.type) else byte_size(operand.type, operand.dimensions)
+        yield index, operand, pool[start : start + size]
+
+
+def _constants(model: Model, number: int, subgraph: Subgraph) -> dict[int, AnyArray]:
+    constants = {}
+    for index, operand, raw in constant_bytes(model, subgraph):
         check_rank(len(operand.dimensions), operand_location(number, index, operand))
-        start = operand.location.offset
-        if is_extension(operand.type):  # opaque bytes
-            constants[index] = pool[start : start + operand.location.length].copy()
-            constants[index].flags.writeable = False
-            continue
-        raw = pool[start : start + byte_size(operand.type, operand.dimensions)]
-        constants[index] = array_from_bytes(operand, raw, operand.dimensions)
+        is_opaque = is_extension(operand.type)
+        constants[index] = raw.copy() if is_opaque else array_from_bytes(operand, raw, operand.dimensions)
         constants[index].flags.writeable = False
     return constants

@@ -1,6 +1,7 @@
 """Estimates of the memory that models need, so that it can be reserved before it is allocated."""
 
-from nnhal.types import DTYPES, Memory, Model, OperandLifeTime, OperandType, byte_size, is_extension
+from nnhal.types import DTYPES, Model, is_extension
+from nnhal_driver.graph import BOOLS, constant_bytes
 from nnhal_driver.model_cache.files import OpenFiles, file_status
 
 _MODEL_BYTES = 2**17
@@ -11,7 +12,6 @@ _OPERAND_BYTES = 2**10
 """Memory of one operand, without its value."""
 _DOCUMENT_FACTOR = 16
 """Memory of a saved model, in multiples of the document that describes it."""
-_BOOLS = (OperandType.BOOL, OperandType.TENSOR_BOOL8)
 
 
 def model_bytes(model: Model) -> int:
@@ -39,23 +39,12 @@ def saved_bytes(files: OpenFiles) -> int:
 
 def _copied_bytes(model: Model) -> int:
     """Return the bytes of the constants that `nnhal_driver.graph` copies: those that it cannot use in place."""
-    copied = 0
-    for subgraph in model.subgraphs:
-        for operand in subgraph.operands:
-            if operand.type not in DTYPES and not is_extension(operand.type):
-                continue
-            start = operand.location.offset
-            if operand.lifetime == OperandLifeTime.CONSTANT_COPY:
-                is_writable = False
-            elif operand.lifetime == OperandLifeTime.CONSTANT_POOL:
-                pool = model.pools[operand.location.pool_index]
-                assert isinstance(pool, Memory)
-                start += pool.offset
-                is_writable = pool.view.flags.writeable
-            else:
-                continue
-            if is_extension(operand.type):
-                copied += operand.location.length
-            elif is_writable or operand.type in _BOOLS or start % DTYPES[operand.type].itemsize:
-                copied += byte_size(operand.type, operand.dimensions)
-    return copied
+    return sum(
+        raw.size
+        for subgraph in model.subgraphs
+        for _, operand, raw in constant_bytes(model, subgraph)
+        if raw.flags.writeable
+        or is_extension(operand.type)
+        or operand.type in BOOLS
+        or not raw.view(DTYPES[operand.type]).flags.aligned
+    )

@@ -15,18 +15,24 @@ DRIVER_ID = "driver"
 
 
 @dataclass(frozen=True, eq=False)
-class If:
-    """IF: the condition chooses one of two plans."""
+class _ControlFlow:
+    """An operation of control flow."""
 
     view: OperationView
-    then: Plan
-    otherwise: Plan
     backend: ClassVar[str] = DRIVER_ID
 
     @property
     def indexes(self) -> tuple[int, ...]:
         """The index of the operation."""
         return (self.view.index,)
+
+
+@dataclass(frozen=True, eq=False)
+class If(_ControlFlow):
+    """IF: the condition chooses one of two plans."""
+
+    then: Plan
+    otherwise: Plan
 
     def run(self, values: SubgraphValues, context: RunContext) -> None:
         """Run the branch that the condition chooses."""
@@ -39,18 +45,11 @@ class If:
 
 
 @dataclass(frozen=True, eq=False)
-class While:
+class While(_ControlFlow):
     """WHILE: the body runs as long as the condition holds."""
 
-    view: OperationView
     condition: Plan
     body: Plan
-    backend: ClassVar[str] = DRIVER_ID
-
-    @property
-    def indexes(self) -> tuple[int, ...]:
-        """The index of the operation."""
-        return (self.view.index,)
 
     def run(self, values: SubgraphValues, context: RunContext) -> None:
         """Run condition and body in turn. The first loop variables are the outputs.
@@ -75,12 +74,7 @@ _NODES: Mapping[int, Callable[..., Node]] = {OperationType.IF: If, OperationType
 
 
 def control_flow_node(view: OperationView, plans: Mapping[int, Plan]) -> Node:
-    """Return the node of an IF or WHILE.
-
-    Args:
-        view: the operation.
-        plans: the plans of the subgraphs that it runs, by number.
-    """
+    """Return the node of an IF or WHILE. `plans`: those of the subgraphs that it runs, by number."""
     return _NODES[view.type](view, *(plans[callee] for callee in view.callees))
 
 

@@ -39,7 +39,10 @@ def execute_plan(
     try:
         plan.run(bound.inputs, bound.outputs, context)
     except BaseException:
-        _abandon(context)
+        try:
+            context.finish()  # work that was started may use its memory until then
+        except Exception as error:
+            _log.debug("work of a failed execution failed too: %s", error)
         raise
     if context.deferred:
         release_slot()
@@ -57,20 +60,8 @@ def execute_plan(
     return ExecutionResult(True, shapes, timing, bound.returned_data(), context.spans.all(), context.spans.dropped)
 
 
-def _abandon(context: RunContext) -> None:
-    """Wait for the started work of a failed execution, which may use its memory until then."""
-    try:
-        context.finish()
-    except Exception as error:
-        _log.debug("work of a failed execution failed too: %s", error)
-
-
 def _check_omitted(graph: Graph, bound: BoundRequest) -> None:
-    """Raise if an output is omitted whose operation requires it (V-RUN-01).
-
-    Raises:
-        HalError: GENERAL_FAILURE, or the status that the shape rule of the operation names.
-    """
+    """Raise if an output is omitted whose operation requires it (V-RUN-01)."""
     if OmittedOutput not in map(type, bound.outputs):
         return
     indexes = graph.subgraph.output_indexes

@@ -69,13 +69,10 @@ def _call_all(calls: Iterable[Callable[[], None]]) -> None:
     _pending.calls = queue = deque(calls)
     try:
         while queue:
-            _call(queue.popleft())
+            call = queue.popleft()
+            try:
+                call()
+            except BaseException:  # the other listeners must be called all the same
+                _log.exception("a listener of a fence failed")
     finally:
         del _pending.calls
-
-
-def _call(call: Callable[[], None]) -> None:
-    try:
-        call()
-    except BaseException:  # the other listeners must be called all the same
-        _log.exception("a listener of a fence failed")

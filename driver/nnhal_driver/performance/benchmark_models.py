@@ -6,6 +6,7 @@ operation each.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import starmap
 
 import numpy as np
 
@@ -111,11 +112,8 @@ def _logical_while() -> Model:
 
 def _ifs() -> Iterator[Model]:
     """Yield an IF with a sum of floats, then one for each other operation and type."""
-    yield _if(T.TENSOR_FLOAT32, OperationType.ADD)
-    for type_, operations in OPERATIONS.items():
-        for operation in operations:
-            if (type_, operation) != (T.TENSOR_FLOAT32, OperationType.ADD):
-                yield _if(type_, operation)
+    others = ((type_, operation) for type_, operations in OPERATIONS.items() for operation in operations)
+    yield from starmap(_if, dict.fromkeys([(T.TENSOR_FLOAT32, OperationType.ADD), *others]))
 
 
 def _whiles() -> Iterator[Model]:

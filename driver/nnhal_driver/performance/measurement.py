@@ -87,11 +87,7 @@ def _measure_group(group: str, models: Iterable[Model], backends: Sequence[Backe
 
 
 def _measure_model(model: Model, backends: Sequence[Backend], clock: Clock) -> _Ratio:
-    """Measure one model.
-
-    Raises:
-        Exception: the backends do not run it.
-    """
+    """Measure one model. Any exception means that the backends do not run it."""
     graphs = build_graphs(model)
     try:
         placement, plan = _prepare(graphs, backends, model)

@@ -2,25 +2,33 @@
 
 Clients drop a device whose description changes. So the figures of a set of backends are measured once for each machine
 and version, when first requested, and written to a file. Later processes, and other devices with the same backends,
-read them from there. An invalid file is replaced by a new measurement.
+read them from there. An invalid file is replaced by a new measurement. Files are replaced atomically, and locked while
+a process measures.
 """
 
+import errno
+import fcntl
 import json
 import logging
 import os
+import stat
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 from nnhal.types import Capabilities, OperandPerformance, PerformanceInfo
 from nnhal_driver.backends.api import Backend
 from nnhal_driver.backends.boundary.answers import speed_fingerprint
-from nnhal_driver.performance.benchmark_models import GROUP_OF_TYPE
-from nnhal_driver.performance.figures_file import FLT_MAX, file_lock, read_figures, write_figures
+from nnhal_driver.performance.benchmark_models import BENCHMARK_MODELS, GROUP_OF_TYPE
 from nnhal_driver.performance.measurement import Figures, measure
 
+FLT_MAX = 3.4028234663852886e38
+"""The HAL's figure for operations that a device does not support (hal-surface 5.7)."""
+
+_MAX_FILE_BYTES = 65_536
 _MODELS_VERSION = "2"
 """Version of the measurement. Files of another one are measured again."""
 
@@ -65,14 +73,74 @@ class PerformanceStore:
         path = self._folder / f"{name}.json"
         figures = None
         try:
-            with file_lock(self._folder / f"{name}.lock"):
-                figures = read_figures(path, key)
+            with _file_lock(self._folder / f"{name}.lock"):
+                figures = _read_figures(path, key)
                 if figures is None:
                     figures = measure(backends)
-                    write_figures(path, key, figures)
+                    _write_figures(path, key, figures)
         except OSError as error:
             _log.warning("performance figures cannot be kept in %s: %s; the next start measures again", path, error)
         return measure(backends) if figures is None else figures
+
+
+def _read_figures(path: Path, key: Mapping[str, str]) -> Figures | None:
+    """Return the figures of a file. None if it is missing, a link, of another user, damaged or has another key."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ELOOP):
+            return None
+        raise
+    with open(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+            return None
+        text = file.read(_MAX_FILE_BYTES)
+    try:
+        content = json.loads(text)
+        if content["key"] != key or content["figures"].keys() != BENCHMARK_MODELS.keys():
+            return None
+        return {group: _parse(figures) for group, figures in content["figures"].items()}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        _log.warning("%s is damaged (%s) and will be replaced", path, error)
+        return None
+
+
+def _parse(figures: Sequence[float] | None) -> PerformanceInfo | None:
+    """Return the figures of a group. Raise ValueError or TypeError if the HAL does not allow them."""
+    if figures is None:
+        return None
+    exec_time, power_usage = figures
+    if not all(isinstance(figure, float) and 0 < figure <= FLT_MAX for figure in (exec_time, power_usage)):
+        raise ValueError(f"invalid figures {figures}")
+    return PerformanceInfo(exec_time, power_usage)
+
+
+def _write_figures(path: Path, key: Mapping[str, str], figures: Figures) -> None:
+    """Replace a file atomically. Only this user can read it."""
+    content = {group: info and (info.exec_time, info.power_usage) for group, info in figures.items()}
+    text = json.dumps({"key": key, "figures": content}, indent=1)
+    with NamedTemporaryFile("w", dir=path.parent, prefix=path.stem, suffix=".new", delete=False) as file:
+        try:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+            os.replace(file.name, path)
+        except BaseException:
+            os.unlink(file.name)
+            raise
+
+
+@contextmanager
+def _file_lock(path: Path) -> Iterator[None]:
+    """Hold a file lock, so that one process at a time measures and the others read its result."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _capabilities(figures: Figures) -> Capabilities:

@@ -235,10 +235,7 @@ class AdmissionQueue:
     def _displace(self, owner: _OwnerState) -> Ticket:
         """Remove the last ticket of the owner with the most from the full queue, for one of an owner with fewer.
 
-        Owners that have a share together count as one.
-
-        Raises:
-            HalError: RESOURCE_EXHAUSTED_TRANSIENT: the owner would not have fewer.
+        Owners that have a share together count as one. Raises RESOURCE_EXHAUSTED_TRANSIENT if none has more.
         """
         waiting = ((name, state) for name, state in self._owners.items() if state.waiting)
         name, longest = max(waiting, key=lambda item: (_use(item[1]).queued, len(item[1].waiting)))
@@ -319,7 +316,7 @@ class AdmissionQueue:
         """
         assert ticket.decided is not None
         if cancellation is not None:
-            cancellation.on_cancel(lambda: self._cancel(ticket, cancellation))
+            cancellation.on_cancel(lambda: self.withdraw(ticket, cancellation.error()))
         while not ticket.decided.wait(ticket.request.latest_start.remaining_s()):
             if error := ticket.request.deadline_error():
                 self.withdraw(ticket, error)  # sets `decided`, unless the ticket was granted at the last moment
@@ -330,14 +327,12 @@ class AdmissionQueue:
             finally:
                 del error  # the traceback has this frame
 
-    def _cancel(self, ticket: Ticket, cancellation: Cancellation) -> None:
-        self.withdraw(ticket, cancellation.error())
-
     def _serve(self) -> list[Ticket]:
         """Grant the free slots. Return the tickets to notify: those granted, and those that expired."""
         decided = []
         while self._free > 0 and self._waiting > 0:
-            owner = self._next_owner()
+            order = _weighted_order if self._weighted else _serving_order
+            owner = min((state for state in self._owners.values() if state.waiting), key=order)
             ticket = heapq.heappop(owner.waiting)
             self._count_dequeued(owner)
             ticket.error = ticket.request.deadline_error()
@@ -349,11 +344,6 @@ class AdmissionQueue:
                 self._remove_if_idle(ticket.request.owner)
             decided.append(ticket)
         return decided
-
-    def _next_owner(self) -> _OwnerState:
-        """Return the waiting owner to serve next."""
-        order = _weighted_order if self._weighted else _serving_order
-        return min((state for state in self._owners.values() if state.waiting), key=order)
 
     def _grant(self, owner: _OwnerState, ticket: Ticket) -> None:
         group = owner.group
