@@ -136,16 +136,12 @@ class Server:
         burst_servicer = BurstServicer(parts, unread, self.metrics.count_error)
         self._end_unbound_streams = burst_servicer.end_unbound_streams
         servicers: dict[str, Any] = {
-            "Session": SessionServicer(
-                sessions, executor, limits, self._data_socket.name, redirect, self.metrics, news
-            ),
+            "Session": SessionServicer(parts, executor, self._data_socket.name, redirect, news),
             "Device": DeviceServicer(
+                parts,
                 devices,
-                sessions,
                 executor,
-                limits,
                 self.reports,
-                quota,
                 cache_arguments,
                 self._preloader,
                 self.quarantine,
@@ -157,7 +153,7 @@ class Server:
             "Buffer": BufferServicer(parts),
             "Fence": FenceServicer(sessions, executor, self._timers),
             "MemoryService": MemoryServicer(parts, watchdogs["transfers"]),
-            "Cache": CacheServicer(sessions, limits, self.store, devices, cache_arguments),
+            "Cache": CacheServicer(parts, self.store, devices, cache_arguments),
         }
         on_error, admit = self.metrics.count_error, self._authentication.admit
         registrar = cast(

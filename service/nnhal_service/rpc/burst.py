@@ -71,23 +71,13 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
         self.end_unbound_streams = self._streams.end_unbound
 
     @handler()
-    def ExecuteSynchronously(
-        self, request: burst_pb2.BurstExecuteRequest, context: grpc.ServicerContext
-    ) -> types_pb2.ExecutionResult:
-        """Execute a request, and respond when it has finished."""
-        return self._execute_unary(request, context)
-
-    @handler()
-    def ExecuteSynchronouslyWithConfig(
-        self, request: burst_pb2.BurstExecuteWithConfigRequest, context: grpc.ServicerContext
-    ) -> types_pb2.ExecutionResult:
-        """Execute a request with hints, and respond when it has finished."""
-        return self._execute_unary(request, context)
-
-    def _execute_unary(self, request: ExecuteRequest, context: grpc.ServicerContext) -> types_pb2.ExecutionResult:
+    def ExecuteSynchronously(self, request: ExecuteRequest, context: grpc.ServicerContext) -> types_pb2.ExecutionResult:
+        """Execute a request, perhaps with hints, and respond when it has finished."""
         call = UnaryCall("burst", request.ByteSize(), context)
         session = self._sessions.get(request.session, context)
         return self._execute_on(session.get(request.burst, Burst), session, request, call)
+
+    ExecuteSynchronouslyWithConfig = ExecuteSynchronously
 
     @handler()
     def ReleaseMemoryResource(

@@ -19,10 +19,10 @@ from nnhal_cache.store import Store
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.model_cache.cache_arguments import CacheArguments
 from nnhal_service.model_cache.cache_file import MODE_NAMES, CacheFile, access_mode, unknown_file
+from nnhal_service.requests.service_parts import ServiceParts
+from nnhal_service.rpc.servicer import ServicerBase
 from nnhal_service.serving.devices import Devices
-from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.session import Session
-from nnhal_service.sessions.session_registry import SessionRegistry
 
 READ_BYTES = 2**20
 _ACCESS = {
@@ -59,16 +59,13 @@ def hal_errors() -> Iterator[None]:
         raise HalError(status, f"cannot use the cache file: {error.strerror}") from error
 
 
-class CacheServicer(cache_pb2_grpc.CacheServicer):
+class CacheServicer(ServicerBase, cache_pb2_grpc.CacheServicer):
     """Servicer of Cache."""
 
-    def __init__(
-        self, sessions: SessionRegistry, limits: Limits, store: Store, devices: Devices, arguments: CacheArguments
-    ) -> None:
+    def __init__(self, parts: ServiceParts, store: Store, devices: Devices, arguments: CacheArguments) -> None:
+        super().__init__(parts)
         self._devices = devices
         self._arguments = arguments
-        self._sessions = sessions
-        self._limits = limits
         self._store = store
         self._files = NamedFiles(store)
         self._growth_lock = threading.Lock()

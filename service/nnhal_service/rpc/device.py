@@ -31,44 +31,40 @@ from nnhal_service.metrics.worker_metrics import WorkerMetrics
 from nnhal_service.model_cache.cache_arguments import CacheArguments, PendingSave
 from nnhal_service.model_cache.preloader import ModelPreloader
 from nnhal_service.request_id import carry
+from nnhal_service.requests.service_parts import ServiceParts
 from nnhal_service.rpc.preparation import PreparationStream, Stream, reject_preparation
+from nnhal_service.rpc.servicer import ServicerBase
 from nnhal_service.serving.backends import report_message
 from nnhal_service.serving.devices import Devices
-from nnhal_service.sessions.limits import Limits
-from nnhal_service.sessions.memory_quota import MemoryQuota, Reservation
+from nnhal_service.sessions.memory_quota import Reservation
 from nnhal_service.sessions.received_model import ReceivedModel, ReceivedModelReader
 from nnhal_service.sessions.session import Session
-from nnhal_service.sessions.session_registry import SessionRegistry
 
 PrepareRequest = device_pb2.PrepareModelRequest | device_pb2.PrepareModelWithConfigRequest
 
 
-class DeviceServicer(device_pb2_grpc.DeviceServicer):
+class DeviceServicer(ServicerBase, device_pb2_grpc.DeviceServicer):
     """Servicer of Device."""
 
     def __init__(
         self,
+        parts: ServiceParts,
         devices: Devices,
-        sessions: SessionRegistry,
         executor: Executor,
-        limits: Limits,
         reports: Mapping[str, Sequence[Report]],
-        quota: MemoryQuota,
         cache_arguments: CacheArguments,
         preloader: ModelPreloader,
         quarantine: Quarantine,
         metrics: WorkerMetrics,
     ) -> None:
+        super().__init__(parts)
         self._metrics = metrics
         self._devices = devices
         self._quarantine = quarantine
         self._preloader = preloader
         self._cache_arguments = cache_arguments
         self._reports = reports
-        self._quota = quota
-        self._sessions = sessions
         self._executor = executor
-        self._limits = limits
         self._models = ReceivedModelReader()
 
     @handler()
@@ -85,8 +81,8 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
         """Return all candidates: the device's backends in order, then the unused ones."""
         reports = self._reports[self._devices.get(request.device).name]
         # a number of all identities' models is for operators only
-        count = self._quarantine.count if self._sessions.authentication.may_count_others(context) else _none
-        backends = (report_message(report, count(report.id)) for report in reports)
+        may_count = self._sessions.authentication.may_count_others(context)
+        backends = (report_message(report, self._quarantine.count(report.id) if may_count else 0) for report in reports)
         return device_pb2.ListBackendsResponse(backends=backends)
 
     @handler()
@@ -196,7 +192,7 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
         """Create a driver-managed buffer. Its roles name prepared models of this session only."""
         metered = MeteredCall("allocate", request.ByteSize(), context)
         session, device = self._sessions.get(request.session, context), self._devices.get(request.device)
-        with self._metrics.calls.start(metered, session, ModelLabels(device.name)):
+        with self._calls.start(metered, session, ModelLabels(device.name)):
             roles = len(request.input_roles) + len(request.output_roles)
             self._limits.require("arguments", roles, "the allocation has")
             buffer = device.allocate(
@@ -291,10 +287,6 @@ class DeviceServicer(device_pb2_grpc.DeviceServicer):
         if not stream.is_miss:
             self._metrics.count_error(f"Device.{type(request).__name__.removesuffix('Request')}", error)
         stream.reject(error)
-
-
-def _none(backend: str) -> int:
-    return 0
 
 
 def _require_extensions(session: Session, names: Collection[object]) -> None:

@@ -43,19 +43,9 @@ class PreparedModelServicer(ServicerBase, prepared_model_pb2_grpc.PreparedModelS
 
     @handler()
     def ExecuteSynchronously(
-        self, request: prepared_model_pb2.ExecuteSynchronouslyRequest, context: grpc.ServicerContext
+        self, request: ExecuteOnceRequest, context: grpc.ServicerContext
     ) -> types_pb2.ExecutionResult:
-        """Execute a request, and respond when it has finished."""
-        return self._execute_once(request, context)
-
-    @handler()
-    def ExecuteSynchronouslyWithConfig(
-        self, request: prepared_model_pb2.ExecuteSynchronouslyWithConfigRequest, context: grpc.ServicerContext
-    ) -> types_pb2.ExecutionResult:
-        """Execute a request with hints, and respond when it has finished."""
-        return self._execute_once(request, context)
-
-    def _execute_once(self, request: ExecuteOnceRequest, context: grpc.ServicerContext) -> types_pb2.ExecutionResult:
+        """Execute a request, perhaps with hints, and respond when it has finished."""
         call = UnaryCall("unary", request.ByteSize(), context)
         session = self._sessions.get(request.session, context)
         prepared = session.get(request.prepared_model, PreparedModel)
@@ -65,6 +55,8 @@ class PreparedModelServicer(ServicerBase, prepared_model_pb2_grpc.PreparedModelS
             return prepared.execute_synchronously(decoded, execution_config(request), call)
 
         return self._execute(call, session, prepared, field_or_omitted(request, "deadline_ns"), execute)
+
+    ExecuteSynchronouslyWithConfig = ExecuteSynchronously
 
     @handler()
     def Define(
@@ -91,21 +83,9 @@ class PreparedModelServicer(ServicerBase, prepared_model_pb2_grpc.PreparedModelS
 
     @handler()
     def ExecuteFenced(
-        self, request: prepared_model_pb2.ExecuteFencedRequest, context: grpc.ServicerContext
-    ) -> prepared_model_pb2.FencedExecutionResult:
-        """Launch a fenced execution, and respond at once."""
-        return self._launch(request, context)
-
-    @handler()
-    def ExecuteFencedWithConfig(
-        self, request: prepared_model_pb2.ExecuteFencedWithConfigRequest, context: grpc.ServicerContext
-    ) -> prepared_model_pb2.FencedExecutionResult:
-        """Launch a fenced execution with hints, and respond at once."""
-        return self._launch(request, context)
-
-    def _launch(
         self, request: FencedRequest, context: grpc.ServicerContext
     ) -> prepared_model_pb2.FencedExecutionResult:
+        """Launch a fenced execution, perhaps with hints, and respond at once."""
         call = MeteredCall("fenced", request.ByteSize(), context)
         session = self._sessions.get(request.session, context)
         prepared = session.get(request.prepared_model, PreparedModel)
@@ -119,6 +99,8 @@ class PreparedModelServicer(ServicerBase, prepared_model_pb2_grpc.PreparedModelS
             return execution
 
         return self._launch_fenced(call, session, prepared, request, execute)
+
+    ExecuteFencedWithConfig = ExecuteFenced
 
     @handler()
     def CreateReusableExecution(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from functools import partial
 
 import grpc
 
@@ -10,19 +11,18 @@ from nnhal.version import __version__
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.response_stream import QueuedSend, ResponseStream, Send
 from nnhal_service.log import event
-from nnhal_service.metrics.worker_metrics import WorkerMetrics
 from nnhal_service.peers.fleet.member_news import MemberNews, Tell
+from nnhal_service.requests.service_parts import ServiceParts
+from nnhal_service.rpc.servicer import ServicerBase
 from nnhal_service.serving.hosting import Redirector
-from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.session import Session
-from nnhal_service.sessions.session_registry import SessionRegistry
 
 CLIENT_NAME_LENGTH = 64
 """Number of characters of a client's name that are logged."""
 _PLACEMENT_LENGTH = 256
 
 
-class SessionServicer(session_pb2_grpc.SessionServicer):
+class SessionServicer(ServicerBase, session_pb2_grpc.SessionServicer):
     """Servicer of Session.
 
     Args:
@@ -33,20 +33,16 @@ class SessionServicer(session_pb2_grpc.SessionServicer):
 
     def __init__(
         self,
-        sessions: SessionRegistry,
+        parts: ServiceParts,
         executor: Executor,
-        limits: Limits,
-        data_socket: str = "",
-        redirect: Redirector | None = None,
-        metrics: WorkerMetrics | None = None,
-        news: MemberNews | None = None,
+        data_socket: str,
+        redirect: Redirector | None,
+        news: MemberNews | None,
     ) -> None:
-        self._sessions = sessions
+        super().__init__(parts)
         self._executor = executor
-        self._limits = limits
         self._data_socket = data_socket
         self._redirect = redirect
-        self._metrics = metrics or WorkerMetrics()
         self._news = news
 
     @handler(non_blocking=True)
@@ -60,13 +56,15 @@ class SessionServicer(session_pb2_grpc.SessionServicer):
                 request, context.peer().partition(":")[0], self._sessions.count(), str(credential.identity)
             )
             if redirect is not None:
-                self._send_away(ResponseStream(context, send), redirect)
+                away: ResponseStream[session_pb2.SessionEvent] = ResponseStream(context, send)
+                away.send(session_pb2.SessionEvent(redirect=redirect))
+                away.end()
                 return
         if request.session:
             session = self._sessions.attach(request.session, context)
         else:
             session = self._sessions.open(credential.identity, credential)
-            self._metrics.calls.count_session(session)
+            self._calls.count_session(session)
             session.client, session.peer = request.client_name[:CLIENT_NAME_LENGTH], context.peer()
             session.placement = request.placement[:_PLACEMENT_LENGTH]
             event(
@@ -77,12 +75,7 @@ class SessionServicer(session_pb2_grpc.SessionServicer):
                 identity=str(session.identity),
             )
         stream: ResponseStream[session_pb2.SessionEvent] = ResponseStream(context, send)
-
-        peer = context.peer()
-
-        def finish(reason: str) -> None:
-            self._finish(stream, reason)
-
+        peer, finish = context.peer(), partial(self._finish, stream)
         tell = _member_sender(stream, self._executor)
         opened = self._opened(session, resumed=bool(request.session))
         news = self._news if request.watch_members and opened.member else None
@@ -105,12 +98,6 @@ class SessionServicer(session_pb2_grpc.SessionServicer):
             session.off_drain(finish)
             if news is not None:
                 news.remove(tell)
-
-    def _send_away(
-        self, stream: ResponseStream[session_pb2.SessionEvent], redirect: session_pb2.SessionRedirect
-    ) -> None:
-        stream.send(session_pb2.SessionEvent(redirect=redirect))
-        stream.end()
 
     def _finish(self, stream: ResponseStream[session_pb2.SessionEvent], reason: str) -> None:
         """End the stream on another thread: a send may block on the client."""
