@@ -5,6 +5,7 @@ Its field names are those of nnhal.admin.v1; times are seconds since 1970, durat
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 from nnhal.admin.plain import to_plain
@@ -38,7 +39,7 @@ class JsonApi:
             "abilities": lambda query: [to_plain(ability) for ability in view.abilities()],
             "settings": lambda query: [to_plain(setting) for setting in view.settings()],
             "history": lambda query: observer.history.series(_number(query, "since")),
-            **{name: _list_of(name, observer) for name in _LISTS},
+            **{name: partial(self._list, name) for name in _LISTS},
         }
         self.actions: Mapping[str, Callable[[str, Body], str]] = {
             "drain": lambda by, body: view.drain(by, _worker(body)),
@@ -49,6 +50,9 @@ class JsonApi:
             "clear-cache": lambda by, body: view.clear_cache(by, _optional(body, "identity"), _texts(body, "tokens")),
             "set-log-level": lambda by, body: view.set_log_level(by, _text(body, "level")),
         }
+
+    def _list(self, name: str, query: Mapping[str, str]) -> Json:
+        return [to_plain(element) for element in getattr(self._observer.snapshot(), name)]
 
     def read(self, name: str, query: Mapping[str, str]) -> Json:
         """Return a resource.
@@ -90,10 +94,6 @@ def _overview(snapshot: admin_pb2.ServiceSnapshot) -> Json:
         "memory_bytes": sum(worker.memory_bytes for worker in snapshot.workers),
         "cache": {name: getattr(snapshot.cache, name) for name in ("size", "max_bytes", "hits", "misses")},
     }
-
-
-def _list_of(name: str, observer: ServiceObserver) -> Callable[[Mapping[str, str]], Json]:
-    return lambda query: [to_plain(element) for element in getattr(observer.snapshot(), name)]
 
 
 def _number(query: Mapping[str, str], name: str) -> float:

@@ -12,14 +12,14 @@ from starlette.routing import Route
 
 from nnhal_service.operating.admin.errors import AdminError
 from nnhal_service.operating.admin.service_view import ServiceView
-from nnhal_service.operating.web.api import MAX_BODY_BYTES, PREFIX, BadRequestError, JsonApi
-from nnhal_service.operating.web.http_access import (
+from nnhal_service.operating.web.access import (
     CallerRights,
     FindRights,
     HttpCaller,
     UnauthenticatedError,
     read_only_rights,
 )
+from nnhal_service.operating.web.api import MAX_BODY_BYTES, PREFIX, BadRequestError, JsonApi
 from nnhal_service.operating.web.observer import ServiceObserver
 from nnhal_service.operating.web.protection import Protection
 from nnhal_service.operating.web.static_files import load_static_files
@@ -60,11 +60,7 @@ class WebApplication:
                 Route("/", self._file),
                 Route("/{path:path}", self._file),
             ],
-            exception_handlers={
-                HTTPException: _error_response,
-                AdminError: _unavailable,
-                Exception: _internal_error,
-            },
+            exception_handlers=dict.fromkeys((HTTPException, AdminError, Exception), _error_response),
         )
         self.asgi = Protection(application, hosts)
 
@@ -127,7 +123,9 @@ class WebApplication:
         caller = HttpCaller(
             request.headers.get("authorization", ""),
             getattr(request.state, "client_certificate", None),
-            _address_text(client.host, client.port) if client else "",
+            (f"[{client.host}]:{client.port}" if ":" in client.host else f"{client.host}:{client.port}")
+            if client
+            else "",
         )
         try:
             return await to_thread.run_sync(self._find_rights, caller)  # keys of tokens may come from a URL
@@ -141,10 +139,6 @@ class WebApplication:
         if rights.identity.kind == "anonymous":
             raise HTTPException(401, "sign in to observe the service", {"www-authenticate": "Bearer"})
         raise HTTPException(403, f"{rights.identity} may not observe the service")
-
-
-def _address_text(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 async def _body(request: Request) -> bytes:
@@ -161,14 +155,8 @@ def _json(value: object, status: int = 200) -> Response:
 
 
 async def _error_response(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    return JSONResponse({"error": error.detail}, error.status_code, {**_NO_STORE, **(error.headers or {})})
-
-
-async def _unavailable(request: Request, error: Exception) -> Response:
-    return _json({"error": str(error)}, 503)
-
-
-async def _internal_error(request: Request, error: Exception) -> Response:
-    """Return a response without the error, which may have secrets; the server logs it."""
-    return JSONResponse({"error": "the service could not answer; its log says why"}, 503, _NO_STORE)
+    if isinstance(error, HTTPException):
+        return JSONResponse({"error": error.detail}, error.status_code, {**_NO_STORE, **(error.headers or {})})
+    # an unexpected error may have secrets; the server logs it
+    text = str(error) if isinstance(error, AdminError) else "the service could not answer; its log says why"
+    return _json({"error": text}, 503)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from nnhal.address import Address
 from nnhal_service.log import event
 from nnhal_service.operating.admin.service_view import ServiceView
+from nnhal_service.operating.web.access import ReloadingAccess
 from nnhal_service.operating.web.application import WebApplication
-from nnhal_service.operating.web.http_server import HttpServer
-from nnhal_service.operating.web.reloading_access import ReloadingAccess
+from nnhal_service.operating.web.http_server import HttpServer, create_tls_context
 from nnhal_service.settings import Settings
 from nnhal_service.tls import load_certificates
 
@@ -18,7 +18,7 @@ class HttpPort:
 
     Args:
         listener: the listening socket, which remains the caller's.
-        read_settings: returns the current settings, whose rights count soon after a reload; None if there is none.
+        read_settings: returns the current settings, whose rights count soon after a reload.
 
     Raises:
         ValueError: certificates, tokens or keys cannot be used.
@@ -29,17 +29,14 @@ class HttpPort:
         settings: Settings,
         view: ServiceView,
         listener: socket.socket,
-        read_settings: Callable[[], Settings] | None = None,
+        read_settings: Callable[[], Settings],
     ) -> None:
         certificates = load_certificates(settings)
-        tls = None
-        if certificates is not None:
-            from nnhal_service.operating.web.tls_context import create_tls_context  # noqa: PLC0415 - loads cryptography
-
-            tls = create_tls_context(certificates)
+        tls = create_tls_context(certificates) if certificates is not None else None
         port = listener.getsockname()[1]
-        access = ReloadingAccess(settings, port, read_settings or (lambda: settings))
-        application = WebApplication(view, access.find_rights, None if tls else _hosts(settings))
+        access = ReloadingAccess(settings, port, read_settings)
+        own = [Address.parse(settings.http_listen).host] if settings.http_listen else []
+        application = WebApplication(view, access.find_rights, None if tls else (*own, *settings.http_hosts))
         self._observer = application.observer
         self._server = HttpServer(application.asgi, listener, tls)
         self._observer.start()
@@ -50,8 +47,3 @@ class HttpPort:
         """Finish the requests in progress within 2 s, and end. May be called more than once."""
         self._server.stop()
         self._observer.stop()
-
-
-def _hosts(settings: Settings) -> tuple[str, ...]:
-    own = [Address.parse(settings.http_listen).host] if settings.http_listen else []
-    return (*own, *settings.http_hosts)

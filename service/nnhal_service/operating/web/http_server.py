@@ -1,14 +1,19 @@
-"""HTTP server: uvicorn on a socket of ours, in a thread."""
+"""HTTP server: uvicorn on a socket of ours, in a thread. Its TLS follows the files of the certificates, like gRPC."""
 
 import asyncio
+import os
 import socket
 import ssl
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.types import ASGIApp
 from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+if TYPE_CHECKING:
+    from nnhal_service.tls.certificates import Certificates
+    from nnhal_service.tls.reloading import ReloadingCertificates
 
 _FIRST_REQUEST_S = 10.0
 """Seconds in which a new connection must have sent its first request."""
@@ -16,6 +21,7 @@ _KEEP_ALIVE_S = 15
 _MAX_CONNECTIONS = 256
 _MAX_HEADER_BYTES = 16384
 _STOP_S = 2
+_PROTOCOLS = ["http/1.1"]
 
 
 class HttpServer:
@@ -81,3 +87,39 @@ class _Connection(H11Protocol):
     def _close_idle(self) -> None:
         if self.cycle is None:
             self.transport.close()
+
+
+def create_tls_context(certificates: "ReloadingCertificates") -> ssl.SSLContext:
+    """Return a context that uses the latest certificates for each handshake.
+
+    Clients may present a certificate, and need none: the page also takes tokens. An invalid one ends the handshake.
+    """
+    used = certificates.current
+    latest = _context(used)
+
+    def choose(connection: ssl.SSLSocket | ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+        nonlocal used, latest
+        certificates.refresh()
+        if (current := certificates.current) != used:
+            used, latest = current, _context(current)
+        connection.context = latest
+
+    outer = _context(used)
+    outer.sni_callback = choose
+    return outer
+
+
+def _context(certificates: "Certificates") -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(_PROTOCOLS)
+    file = os.memfd_create("nnhal-tls")  # the module ssl takes files only, and a key must not reach a disk
+    try:
+        os.write(file, certificates.key + b"\n" + certificates.chain)
+        context.load_cert_chain(f"/proc/self/fd/{file}")
+    finally:
+        os.close(file)
+    if certificates.client_ca is not None:
+        context.verify_mode = ssl.CERT_OPTIONAL
+        context.load_verify_locations(cadata=certificates.client_ca.decode("ascii", "replace"))
+    return context

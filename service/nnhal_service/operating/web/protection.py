@@ -44,7 +44,8 @@ class Protection:
 
     def __init__(self, application: ASGIApp, hosts: Collection[str] | None = ()) -> None:
         self._application = application
-        self._hosts = None if hosts is None else _own_names() | {host.lower() for host in hosts}
+        own = {"localhost", socket.gethostname().lower()}
+        self._hosts = None if hosts is None else own | {host.lower() for host in hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request."""
@@ -100,7 +101,3 @@ def _is_ip(name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _own_names() -> set[str]:
-    return {"localhost", socket.gethostname().lower()}

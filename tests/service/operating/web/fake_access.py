@@ -1,7 +1,7 @@
 """Access by invented tokens."""
 
 from nnhal_service.identity.identity import ANONYMOUS, Identity
-from nnhal_service.operating.web.http_access import CallerRights, HttpCaller, UnauthenticatedError
+from nnhal_service.operating.web.access import CallerRights, HttpCaller, UnauthenticatedError
 
 ADMIN = "Bearer admin-token"
 OBSERVER = "Bearer observer-token"

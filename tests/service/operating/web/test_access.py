@@ -1,15 +1,27 @@
-"""Access after a reload: new settings count, and invalid ones do not."""
+"""Access after a reload, and by certificates, whose identities are those that gRPC would find."""
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
 
+from nnhal_service.identity.certificates import certificate_identity
 from nnhal_service.identity.identity import Identity
 from nnhal_service.identity.policy import IdentityRules, Policy
 from nnhal_service.identity.tokens import create_token
 from nnhal_service.operating.admin.errors import AdminError
-from nnhal_service.operating.web.http_access import CallerRights, HttpCaller, UnauthenticatedError
-from nnhal_service.operating.web.reloading_access import ReloadingAccess
+from nnhal_service.operating.web.access import (
+    CallerRights,
+    HttpCaller,
+    ReloadingAccess,
+    UnauthenticatedError,
+    certificate_properties,
+)
 from nnhal_service.settings import Settings
 
 ALICE = Identity("token", "alice")
@@ -53,3 +65,30 @@ def test_rights_follow_the_settings(tmp_path: Path) -> None:
 
     service.settings = Settings(tokens=tmp_path / "tokens")
     assert service.rights(token) == CallerRights(ALICE, may_observe=False, may_administer=False)
+
+
+def certificate(*uris: str) -> bytes:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name(
+        [x509.NameAttribute(NameOID.ORGANIZATION_NAME, "Example"), x509.NameAttribute(NameOID.COMMON_NAME, "camera")]
+    )
+    now = datetime.now(UTC)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + timedelta(days=1))
+    if uris:
+        names = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(uri) for uri in uris])
+        builder = builder.add_extension(names, critical=False)
+    return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.DER)
+
+
+def identity(*uris: str) -> Identity | None:
+    return certificate_identity(certificate_properties(certificate(*uris)))
+
+
+def test_spiffe_ids_come_before_subjects() -> None:
+    assert identity("spiffe://example.org/camera") == Identity("spiffe", "spiffe://example.org/camera")
+    assert identity("https://example.org/") == Identity("certificate", "CN=camera,O=Example")
+    assert identity() == Identity("certificate", "CN=camera,O=Example")
+
+
+def test_two_spiffe_ids_identify_nobody() -> None:
+    assert identity("spiffe://example.org/a", "spiffe://example.org/b") is None
