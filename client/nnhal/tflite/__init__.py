@@ -2,8 +2,8 @@
 
 The stages of an import, each in a module: `reader` parses the flatbuffer. `variables` turns resource variables into
 inputs and outputs. `fold` evaluates what depends on constants only. `lower` converts operators to NNAPI operations with
-the functions in `operators`. `partition` groups the operators that NNAPI lacks into regions, which `submodel` writes as
-operations of the LiteRT extension. `report` tells what became of each operator.
+the functions in `operators`, and groups those that NNAPI lacks into regions, which `submodel` writes as operations of
+the LiteRT extension. `report` tells what became of each operator.
 
 Large constants are not copied: a pool of the model is a window on the file. The import does not depend on a connection.
 """

@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nnhal.tflite.folding import EVALUATORS, ConstantCall
+from nnhal.tflite.folding import EVALUATORS, GraphCall
 from nnhal.tflite.graph import TENSOR_DTYPES, Operator, Tensor, TfliteGraph
-from nnhal.tflite.outputs import compute_outputs
 from nnhal.tflite.shapes import Shapes, output_shapes, set_shapes
 from nnhal.tflite.sparse import densify_constants
 from nnhal.tflite_schema import BuiltinOperator
@@ -65,7 +64,26 @@ def normalize(graph: TfliteGraph, shapes: Shapes = _NO_SHAPES) -> FoldedGraph:
         TfliteError: a shape does not fit the input, or the layout of a sparse constant is inconsistent.
     """
     declared = [tensor.shape for tensor in graph.tensors]
-    return fold(compute_outputs(densify_constants(set_shapes(graph, shapes))), declared)
+    return fold(_compute_outputs(densify_constants(set_shapes(graph, shapes))), declared)
+
+
+def _compute_outputs(graph: TfliteGraph) -> TfliteGraph:
+    """Add a RESHAPE to each output that is an input, a constant, or an output already (V-SUBGRAPH-05, 06, 10)."""
+    computed = {index for operator in graph.operators for index in operator.outputs}
+    tensors, operators, outputs = list(graph.tensors), list(graph.operators), []
+    for index in graph.outputs:
+        if index not in computed or index in outputs or index in graph.inputs:
+            source = tensors[index]
+            copy = replace(source, index=len(tensors), data=None, folded=None, sparsity=None)
+            options = {"new_shape": source.shape}
+            name = "RESHAPE"
+            operators.append(
+                Operator(-1, BuiltinOperator.RESHAPE, name, (index,), (copy.index,), options, "ReshapeOptions")
+            )
+            tensors.append(copy)
+            index = copy.index
+        outputs.append(index)
+    return replace(graph, tensors=tuple(tensors), operators=tuple(operators), outputs=tuple(outputs))
 
 
 def fold(graph: TfliteGraph, declared: Sequence[Shape] = ()) -> FoldedGraph:
@@ -124,7 +142,7 @@ def _call_evaluator(graph: TfliteGraph, operator: Operator) -> Sequence[AnyArray
             return None
         plain = [replace(tensor, is_symbolic=False) if tensor.is_symbolic else tensor for tensor in graph.tensors]
         graph = replace(graph, tensors=plain)
-    return EVALUATORS[operator.code](ConstantCall(graph, operator))
+    return EVALUATORS[operator.code](GraphCall(graph, operator))
 
 
 def _evaluate_shape(graph: TfliteGraph, operator: Operator) -> Sequence[AnyArray] | None:

@@ -155,15 +155,3 @@ class TfliteGraph:
             reason = tensor.unsupported or f"has {end - begin} bytes, which is not a multiple of {dtype.itemsize}"
             raise TfliteError(f"{tensor} {reason}")
         return np.ndarray(((end - begin) // dtype.itemsize,), dtype, self.data, begin)
-
-
-@dataclass(frozen=True, slots=True)
-class TfliteModel:
-    """A file: its subgraphs. The first one is the main subgraph."""
-
-    subgraphs: Sequence[TfliteGraph]
-
-    @property
-    def main(self) -> TfliteGraph:
-        """The main subgraph."""
-        return self.subgraphs[0]

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.fold import normalize
-from nnhal.tflite.graph import Operator, TfliteGraph, TfliteModel
+from nnhal.tflite.graph import TfliteGraph
 from nnhal.tflite.lower import ModelLowering, lower
 from nnhal.tflite.operands import ConstantStore
 from nnhal.tflite.reader import read
 from nnhal.tflite.report import ImportOutcome, ImportReport, OperatorReport
 from nnhal.tflite.shapes import Shapes
-from nnhal.tflite.variables import Variable, expose_variables
+from nnhal.tflite.variables import expose_variables
 from nnhal.types import Bytes, Model, ModelState
 
 
@@ -23,17 +23,21 @@ def import_model(data: Bytes, *, extension: bool, shapes: Shapes) -> tuple[Model
     Raises:
         TfliteError: the file is damaged, or a shape does not match the file.
     """
-    file = read(data)
-    source = file.main
+    graphs = read(data)
+    source = graphs[0]
     problems: list[str] = []
-    graph, state_operators, variables = _expose_variables(file, problems)
+    try:
+        graph, state_operators, variables = expose_variables(graphs)
+    except TfliteError as error:
+        problems.append(str(error))
+        graph, state_operators, variables = source, [], []
     problems += _problems_of_inputs_and_outputs(graph)
     folded = normalize(graph, shapes)
     graph = folded.graph
     if not problems and not graph.operators:
         problems.append("has no operators that depend on its inputs")
     store = ConstantStore(data)
-    lowering = ModelLowering(file, store, extension=extension)
+    lowering = ModelLowering(graphs, store, extension=extension)
     lowered = lower(graph, lowering)
     reports = [
         *lowered.reports,
@@ -56,26 +60,12 @@ def import_model(data: Bytes, *, extension: bool, shapes: Shapes) -> tuple[Model
         input_names=tuple(graph.tensors[index].name for index in graph.inputs),
         output_names=outputs + tuple(variable.name for variable in variables),
         operation_names=tuple(lowered.names),
-        states=_states(source, variables),
+        states=tuple(
+            ModelState(variable.name, len(source.inputs) + i, len(source.outputs) + i, variable.initial)
+            for i, variable in enumerate(variables)  # they follow the inputs and outputs of the file
+        ),
     )
     return model, report
-
-
-def _states(source: TfliteGraph, variables: list[Variable]) -> tuple[ModelState, ...]:
-    """Return the variables as pairs of an input and an output, which follow those of the file."""
-    inputs, outputs = len(source.inputs), len(source.outputs)
-    return tuple(
-        ModelState(variable.name, inputs + i, outputs + i, variable.initial) for i, variable in enumerate(variables)
-    )
-
-
-def _expose_variables(file: TfliteModel, problems: list[str]) -> tuple[TfliteGraph, list[Operator], list[Variable]]:
-    """Return the graph without variables. If that fails, return it with them, and add the problem."""
-    try:
-        return expose_variables(file)
-    except TfliteError as error:
-        problems.append(str(error))
-        return file.main, [], []
 
 
 def _problems_of_inputs_and_outputs(graph: TfliteGraph) -> Iterator[str]:

@@ -1,21 +1,23 @@
 """Lowering of a TFLite graph to a subgraph of NNAPI: operators become operations, or regions of the LiteRT extension.
 
 First each operator is converted alone. If all have a converter that succeeds, that is the result. Otherwise the
-operators are partitioned, and lowered again in the order of the phases.
+operators are reordered into phases, and lowered again. Each phase of operators that NNAPI lacks is one region. So the
+regions are few and large, and do not depend on each other in a cycle.
 """
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from nnhal import litert_extension
+from nnhal.phases import divide_into_phases
 from nnhal.tflite.call import CUSTOM_CONVERTERS, OperatorCall
 from nnhal.tflite.errors import TfliteError, prefix_errors
 from nnhal.tflite.fold import normalize
-from nnhal.tflite.graph import Operator, TfliteGraph, TfliteModel
+from nnhal.tflite.graph import Operator, TfliteGraph
 from nnhal.tflite.operands import EXTENSION_PREFIX, ConstantStore, Operands
 from nnhal.tflite.operators import CONVERTERS
-from nnhal.tflite.partition import Phase, partition
 from nnhal.tflite.report import ImportOutcome, OperatorReport
 from nnhal.tflite.submodel import Boundary, extension_obstacle, write_submodel
 from nnhal.types import Operation, Subgraph, operation_name
@@ -49,8 +51,8 @@ class ModelLowering:
         referenced: subgraphs other than the main one, in the order of their numbers in the NNAPI model.
     """
 
-    def __init__(self, model: TfliteModel, store: ConstantStore, *, extension: bool) -> None:
-        self.model = model
+    def __init__(self, graphs: Sequence[TfliteGraph], store: ConstantStore, *, extension: bool) -> None:
+        self.graphs = graphs
         self.store = store
         self.extension = extension
         self.referenced: list[Subgraph] = []
@@ -62,12 +64,12 @@ class ModelLowering:
         Raises:
             TfliteError: it cannot be lowered.
         """
-        if not 0 < index < len(self.model.subgraphs) or self._depth >= _MAX_DEPTH:
-            raise TfliteError(f"runs subgraph {index} of {len(self.model.subgraphs)} at depth {self._depth}")
+        if not 0 < index < len(self.graphs) or self._depth >= _MAX_DEPTH:
+            raise TfliteError(f"runs subgraph {index} of {len(self.graphs)} at depth {self._depth}")
         self._depth += 1
         try:
             with prefix_errors(f"subgraph {index}"):
-                lowered = lower(normalize(self.model.subgraphs[index]).graph, self)
+                lowered = lower(normalize(self.graphs[index]).graph, self)
                 if refused := [report for report in lowered.reports if report.outcome == ImportOutcome.REFUSED]:
                     raise TfliteError(f"{refused[0].operator}: {refused[0].reason}")
                 if lowered.problem:
@@ -76,6 +78,13 @@ class ModelLowering:
             self._depth -= 1
         self.referenced.append(lowered.subgraph)
         return len(self.referenced) - 1
+
+
+class _Phase(NamedTuple):
+    """Operators that are converted one by one, or that form a region."""
+
+    operators: tuple[Operator, ...]
+    is_region: bool
 
 
 @dataclass(slots=True)
@@ -108,7 +117,10 @@ def lower(graph: TfliteGraph, model: ModelLowering) -> LoweredGraph:
             return LoweredGraph(_subgraph(graph, operands, result), result.names, reports)
         model.store.rollback(before[0])
         del model.referenced[before[1] :]
-        phases = partition(graph.operators, others)
+        phases = [
+            _Phase(tuple(graph.operators[i] for i in phase.operations), bool(phase.kind))
+            for phase in divide_into_phases(graph.operators, [int(i in others) for i in range(len(graph.operators))])
+        ]
         subgraph, names = _lower_phases(graph, phases, model)
     except TfliteError as error:
         return LoweredGraph(_EMPTY, [], reports, problem=str(error))
@@ -168,7 +180,7 @@ def _convert(graph: TfliteGraph, operands: Operands, operator: Operator, model: 
     return call.operations
 
 
-def _lower_phases(graph: TfliteGraph, phases: Sequence[Phase], model: ModelLowering) -> tuple[Subgraph, list[str]]:
+def _lower_phases(graph: TfliteGraph, phases: Sequence[_Phase], model: ModelLowering) -> tuple[Subgraph, list[str]]:
     direct = [operator for phase in phases if not phase.is_region for operator in phase.operators]
     nnapi_tensors = {index for operator in direct for index in (*operator.inputs, *operator.outputs)}
     operands = Operands(graph, model.store, nnapi_tensors)

@@ -12,14 +12,12 @@ import zipfile
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from nnhal.tflite.errors import TfliteError
-from nnhal.tflite_schema.reader import Fields, FlatbufferReader, InvalidFlatbuffer
+from nnhal.tflite_schema.reader import Fields, FlatbufferReader, InvalidFlatbuffer, numbers
 from nnhal.tflite_schema.tables import parse_tables
-from nnhal.types import AnyArray
 
 MAX_LABEL_BYTES = 1 << 24
 """Maximum size of a label file."""
@@ -173,7 +171,7 @@ class _Metadata:
         for unit in units:
             if unit["options_type"] == _NORMALIZATION and unit["options"] is not None:
                 options = self._reader.table("NormalizationOptions", unit["options"], "options")
-                return _numbers(options["mean"]), _numbers(options["std"])
+                return numbers(options["mean"]), numbers(options["std"])
         return (), ()
 
     def _boxes(self, position: int | None) -> BoxFormat:
@@ -181,17 +179,13 @@ class _Metadata:
             return BoxFormat()
         fields = self._reader.table("BoundingBoxProperties", position, "content_properties")
         type_ = {1: "boundaries", 2: "upper left", 3: "center"}.get(fields["type"], "")
-        return BoxFormat(_numbers(fields["index"]), type_, "pixel" if fields["coordinate_type"] == 1 else "ratio")
+        return BoxFormat(numbers(fields["index"]), type_, "pixel" if fields["coordinate_type"] == 1 else "ratio")
 
     def _labels(self, tensor: Fields, type_: int) -> tuple[str, ...]:
         """Return the labels of a tensor. The file without a locale has precedence over translations."""
         files = [file for file in tensor["associated_files"] or [] if file["type"] == type_]
         names = [(file["locale"] or "", file["name"] or "") for file in files]
         return self._files.read(min(names)[1]) if names else ()
-
-
-def _numbers(vector: AnyArray | None) -> tuple[Any, ...]:
-    return () if vector is None else tuple(vector.tolist())
 
 
 class _LabelFiles:

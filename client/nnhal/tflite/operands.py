@@ -1,6 +1,6 @@
 """Operands of the converted model: their NNAPI types and the locations of constants."""
 
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -268,12 +268,7 @@ class Operands:
             raise TfliteError(f"{tensor} {reason}")
 
     def _boundary(self, index: int) -> int:
-        key = ("tensor", index)
-        if key not in self._numbers:
-            tensor = self._graph.tensors[index]
-            operand = tensor_operand(tensor) if index in self._nnapi_tensors else boundary_operand(tensor)
-            self._numbers[key] = self._add_tensor(tensor, operand)
-        return self._numbers[key]
+        return self._number(index, tensor_operand if index in self._nnapi_tensors else boundary_operand)
 
     def read_bias(self, index: int, scale: float) -> int:
         """Return the operand of a constant bias, whose scale is determined by input and filter in NNAPI."""
@@ -289,11 +284,11 @@ class Operands:
         """Return the elements of a constant tensor, with its type and shape in the file, if possible as a view."""
         return self._graph.values(index)
 
-    def _number(self, index: int) -> int:
+    def _number(self, index: int, describe: Callable[[Tensor], Operand] = tensor_operand) -> int:
         key = ("tensor", index)
         if key not in self._numbers:
             tensor = self._graph.tensors[index]
-            self._numbers[key] = self._add_tensor(tensor, tensor_operand(tensor))
+            self._numbers[key] = self._add_tensor(tensor, describe(tensor))
         return self._numbers[key]
 
     def _add_tensor(self, tensor: Tensor, operand: Operand) -> int:

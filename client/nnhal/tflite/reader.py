@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
 from nnhal.tflite.errors import TfliteError, prefix_errors
-from nnhal.tflite.graph import Operator, SparseDimension, Sparsity, Tensor, TfliteGraph, TfliteModel
+from nnhal.tflite.graph import Operator, SparseDimension, Sparsity, Tensor, TfliteGraph
 from nnhal.tflite_schema import BuiltinOperator
 from nnhal.tflite_schema.enumerations import DimensionType, SparseIndexVector
 from nnhal.tflite_schema.packing import IDENTIFIER, VERSION
-from nnhal.tflite_schema.reader import Fields, FlatbufferReader, InvalidFlatbuffer
+from nnhal.tflite_schema.reader import Fields, FlatbufferReader, InvalidFlatbuffer, numbers
 from nnhal.tflite_schema.tables import OPTIONS_NAMES
 from nnhal.types import AnyArray, Bytes
 
@@ -29,8 +29,8 @@ Code: TypeAlias = tuple[int, str, int]
 """Number, name and version of an operator."""
 
 
-def read(data: Bytes) -> TfliteModel:
-    """Read a .tflite file.
+def read(data: Bytes) -> tuple[TfliteGraph, ...]:
+    """Return the subgraphs of a .tflite file. The first one is the main subgraph.
 
     Raises:
         TfliteError: the data is not a .tflite file, or the file is damaged.
@@ -60,12 +60,12 @@ class _FileConversion:
         self._regions = [self._region(buffer, index) for index, buffer in enumerate(buffers)]
         self._codes = [_code(code) for code in self._model["operator_codes"] or []]
 
-    def convert(self) -> TfliteModel:
+    def convert(self) -> tuple[TfliteGraph, ...]:
         graphs = []
         for index, fields in enumerate(self._model["subgraphs"]):
             with prefix_errors(f"subgraph {index}" if index else ""):
                 graphs.append(self._graph(fields))
-        return TfliteModel(tuple(graphs))
+        return tuple(graphs)
 
     def _region(self, buffer: Fields, index: int) -> Region | None:
         """Return the first byte and the end of a buffer in the file: in the flatbuffer or, in large files, after it."""
@@ -91,7 +91,7 @@ class _FileConversion:
 
     def _tensor(self, fields: Fields, index: int) -> Tensor:
         quantization, buffer = fields["quantization"] or {}, fields["buffer"]
-        shape = _numbers(fields["shape"])
+        shape = numbers(fields["shape"])
         data = _element(f"tensor {index}", "buffer", self._regions, buffer) if buffer else None
         if data is None and buffer and 0 in shape:
             data = _EMPTY  # a constant without elements, for example the shape of a scalar
@@ -105,8 +105,8 @@ class _FileConversion:
             fields["name"] or "",
             fields["type"],
             shape,
-            _numbers(quantization.get("scale")),
-            _numbers(quantization.get("zero_point")),
+            numbers(quantization.get("scale")),
+            numbers(quantization.get("zero_point")),
             quantization.get("quantized_dimension", 0),
             data=data,
             unsupported=unsupported,
@@ -118,7 +118,7 @@ class _FileConversion:
         if fields is None:
             return None
         dimensions = tuple(map(self._sparse_dimension, fields["dim_metadata"] or []))
-        return Sparsity(_numbers(fields["traversal_order"]), _numbers(fields["block_map"]), dimensions)
+        return Sparsity(numbers(fields["traversal_order"]), numbers(fields["block_map"]), dimensions)
 
     def _sparse_dimension(self, fields: Fields) -> SparseDimension:
         if fields["format"] == DimensionType.DENSE:
@@ -130,7 +130,7 @@ class _FileConversion:
         kind, position = fields[f"{name}_type"], fields[name]
         if not SparseIndexVector.NONE < kind <= SparseIndexVector.Uint8Vector or position is None:
             raise TfliteError(f"is damaged: it is sparse with an index vector of type {kind}")
-        return _numbers(self._reader.table(SparseIndexVector(kind).name, position, name)["values"])
+        return numbers(self._reader.table(SparseIndexVector(kind).name, position, name)["values"])
 
     def _operator(self, fields: Fields, index: int, tensors: int) -> Operator:
         code, name, version = _element(f"operator {index}", "operator code", self._codes, fields["opcode_index"])
@@ -156,7 +156,7 @@ class _FileConversion:
 
     def _options(self, options_type: str, position: int, owner: str) -> Fields:
         options = self._reader.table(options_type, position, f"{owner}: options")
-        return {name: _numbers(value) if isinstance(value, np.ndarray) else value for name, value in options.items()}
+        return {name: numbers(value) if isinstance(value, np.ndarray) else value for name, value in options.items()}
 
 
 def _code(fields: Fields) -> Code:
@@ -175,12 +175,8 @@ def _element(owner: str, name: str, elements: Sequence[T], index: int) -> T:
 
 
 def _indexes(owner: str, vector: AnyArray | None, count: int, lowest: int = 0) -> tuple[int, ...]:
-    indexes = _numbers(vector)
+    indexes = numbers(vector)
     for index in indexes:
         if not lowest <= index < count:
             raise TfliteError(f"{owner} is damaged: it refers to tensor {index} of {count}")
     return indexes
-
-
-def _numbers(vector: AnyArray | None) -> tuple[Any, ...]:
-    return () if vector is None else tuple(vector.tolist())

@@ -6,15 +6,13 @@ the device infers.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from nnhal.tflite.custom_options import CustomPadding, transpose_conv_options
 from nnhal.tflite.errors import TfliteError
-from nnhal.tflite.folding import ConstantCall
+from nnhal.tflite.folding import GraphCall
 from nnhal.tflite.graph import Operator, Tensor, TfliteGraph
 from nnhal.tflite_schema import BuiltinOperator
 from nnhal.tflite_schema.shapes import UNKNOWN, Shape, ShapeCall, ShapeError, infer_shapes, shapes
-from nnhal.types import AnyArray
 
 Shapes = Mapping[str, Sequence[int | None]]
 """Shapes by name of the input; None and 0 are unknown dimensions."""
@@ -53,37 +51,15 @@ def output_shapes(graph: TfliteGraph, operator: Operator, declared: Sequence[Sha
 def inferred_shapes(graph: TfliteGraph, operator: Operator) -> Sequence[Shape] | None:
     """Return the shapes of the outputs that the rule of an operator infers, or None if they are not known."""
     try:
-        return infer_shapes(_GraphCall(graph, operator))
+        return infer_shapes(GraphCall(graph, operator))
     except ShapeError:
         return None
-
-
-class _GraphCall(ShapeCall):
-    """An operator of a graph, for the rules of shapes."""
-
-    def __init__(self, graph: TfliteGraph, operator: Operator) -> None:
-        outputs = [graph.tensors[index].shape for index in operator.outputs]
-        super().__init__(operator.name, len(operator.inputs), outputs)
-        self.operator = operator
-        self._call = ConstantCall(graph, operator)
-
-    def shape(self, position: int) -> Shape:
-        return self._call.tensor(position).shape
-
-    def has(self, position: int) -> bool:
-        return self._call.has(position)
-
-    def array(self, position: int) -> AnyArray:
-        return self._call.array(position)
-
-    def option(self, name: str, default: Any) -> Any:
-        return self._call.option(name, default)
 
 
 @shapes("CUSTOM Convolution2DTransposeBias")
 def transpose_conv_bias(call: ShapeCall) -> Sequence[Shape]:
     """Infer the shape of a transposed convolution with a bias, whose options are bytes."""
-    assert isinstance(call, _GraphCall)
+    assert isinstance(call, GraphCall)
     options = transpose_conv_options(call.operator)
     strides = options.stride_height, options.stride_width
     image, (channels, *window, _) = call.shape(0), call.shape(1)

@@ -4,13 +4,14 @@ VAR_HANDLE, READ_VARIABLE, ASSIGN_VARIABLE and CALL_ONCE disappear. Each variabl
 becomes an additional input, the value before an execution, and an additional output, the value after it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from nnhal.tflite.errors import TfliteError, prefix_errors
 from nnhal.tflite.fold import fold
-from nnhal.tflite.graph import TENSOR_DTYPES, Operator, Tensor, TfliteGraph, TfliteModel
+from nnhal.tflite.graph import TENSOR_DTYPES, Operator, Tensor, TfliteGraph
 from nnhal.tflite_schema import BuiltinOperator, TensorType
 from nnhal.types import AnyArray
 
@@ -40,7 +41,7 @@ class Variable:
     initial: AnyArray
 
 
-def expose_variables(model: TfliteModel) -> tuple[TfliteGraph, list[Operator], list[Variable]]:
+def expose_variables(graphs: Sequence[TfliteGraph]) -> tuple[TfliteGraph, list[Operator], list[Variable]]:
     """Replace the resource variables of the main subgraph by inputs and outputs.
 
     Returns:
@@ -49,7 +50,7 @@ def expose_variables(model: TfliteModel) -> tuple[TfliteGraph, list[Operator], l
     Raises:
         TfliteError: an initial value is not a constant, or a variable has no name.
     """
-    graph = model.main
+    graph = graphs[0]
     removed = [operator for operator in graph.operators if operator.code in VARIABLE_OPERATORS]
     if not removed:
         return graph, [], []
@@ -57,7 +58,7 @@ def expose_variables(model: TfliteModel) -> tuple[TfliteGraph, list[Operator], l
     for operator in graph.operators:
         with prefix_errors(str(operator)):
             if operator.code == BuiltinOperator.CALL_ONCE:
-                rewriter.initialize(_initial_values(model, operator))
+                rewriter.initialize(_initial_values(graphs, operator))
             else:
                 rewriter.visit(operator)
     graph, variables = rewriter.finish()
@@ -71,12 +72,12 @@ def _variable_name(operator: Operator) -> str:
     return name
 
 
-def _initial_values(model: TfliteModel, operator: Operator) -> dict[str, AnyArray]:
+def _initial_values(graphs: Sequence[TfliteGraph], operator: Operator) -> dict[str, AnyArray]:
     """Return what the subgraph of a CALL_ONCE assigns."""
     index = operator.options.get("init_subgraph_index", 0)
-    if not 0 < index < len(model.subgraphs):
-        raise TfliteError(f"initializes with subgraph {index} of {len(model.subgraphs)}")
-    graph = fold(model.subgraphs[index]).graph
+    if not 0 < index < len(graphs):
+        raise TfliteError(f"initializes with subgraph {index} of {len(graphs)}")
+    graph = fold(graphs[index]).graph
     handles: dict[int, str] = {}
     values: dict[str, AnyArray] = {}
     for step in graph.operators:

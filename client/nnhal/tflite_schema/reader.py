@@ -29,6 +29,11 @@ class InvalidFlatbuffer(ValueError):
     """A flatbuffer is damaged, or has a field that its reader refuses. The message names the field."""
 
 
+def numbers(vector: AnyArray | None) -> tuple[Any, ...]:
+    """Return the elements of a vector of scalars; none if it is absent."""
+    return () if vector is None else tuple(vector.tolist())
+
+
 class FlatbufferReader:
     """Reader of one flatbuffer.
 

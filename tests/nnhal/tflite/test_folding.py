@@ -7,7 +7,7 @@ import pytest
 
 from nnhal import tflite
 from nnhal.tflite.fold import fold
-from nnhal.tflite.folding import EVALUATORS, ConstantCall
+from nnhal.tflite.folding import EVALUATORS, GraphCall
 from nnhal.tflite.graph import TfliteGraph
 from nnhal.tflite.reader import read
 from nnhal.tflite_schema.shapes import INFERENCE_ERRORS
@@ -56,10 +56,10 @@ def test_evaluator_agrees_with_litert(operator: str) -> None:
     for case in cases(operator):
         if crash(case.name) or litert_error(case.name) or (expected := run_litert(case, case.arrays())) is None:
             continue
-        graph = with_values(read(np.frombuffer(case.model(), np.uint8)).main, case.arrays())
+        graph = with_values(read(np.frombuffer(case.model(), np.uint8))[0], case.arrays())
         try:
             with np.errstate(all="ignore"):
-                actual = EVALUATORS[graph.operators[0].code](ConstantCall(graph, graph.operators[0]))
+                actual = EVALUATORS[graph.operators[0].code](GraphCall(graph, graph.operators[0]))
         except INFERENCE_ERRORS:
             continue  # the operator stays in the graph
         if actual is None:
@@ -87,7 +87,7 @@ def test_float16_weights_become_constants() -> None:
 
 def test_unread_operators_are_removed() -> None:
     x, y, unread = Tensor((2,)), Tensor((2,)), Tensor((2,))
-    folded = fold(read(np.frombuffer(build(Op("EXP", [x], [unread]), Op("TANH", [x], [y])), np.uint8)).main)
+    folded = fold(read(np.frombuffer(build(Op("EXP", [x], [unread]), Op("TANH", [x], [y])), np.uint8))[0])
     assert [operator.name for operator in folded.unread] == ["EXP"]
     assert [operator.name for operator in folded.graph.operators] == ["TANH"]
 
@@ -107,5 +107,5 @@ def test_huge_results_are_not_folded() -> None:
     x, filled, y = Tensor((1,)), Tensor((2**29,)), Tensor((2**29,))
     value = Tensor((), data=1.0)
     data = build(Op("FILL", [size, value], [filled]), Op("ADD", [filled, x], [y], options("Add")))
-    folded = fold(read(np.frombuffer(data, np.uint8)).main)
+    folded = fold(read(np.frombuffer(data, np.uint8))[0])
     assert [operator.name for operator in folded.graph.operators] == ["FILL", "ADD"]

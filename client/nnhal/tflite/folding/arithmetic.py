@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nnhal.tflite.folding.evaluator import EVALUATORS, ConstantCall, Evaluator, Outputs, evaluator
+from nnhal.tflite.folding.evaluator import EVALUATORS, Evaluator, GraphCall, Outputs, evaluator
 from nnhal.tflite_schema import BuiltinOperator
 from nnhal.types import AnyArray
 
@@ -53,7 +53,7 @@ _REDUCTIONS: dict[int, Callable[..., AnyArray]] = {
 
 
 def _elementwise(function: Callable[..., AnyArray]) -> Evaluator:
-    def evaluate(call: ConstantCall) -> Outputs:
+    def evaluate(call: GraphCall) -> Outputs:
         arrays = call.arrays()
         is_quantized = any(call.tensor(i).scales for i in range(len(arrays))) or call.output().scales
         if is_quantized or call.option("fused_activation_function", 0):
@@ -69,7 +69,7 @@ EVALUATORS.update({code: _elementwise(function) for code, function in _ELEMENTWI
 
 
 @evaluator(*_REDUCTIONS)
-def reduce(call: ConstantCall) -> Outputs:
+def reduce(call: GraphCall) -> Outputs:
     """Evaluate a reduction of integers or booleans. The sum of reals depends on the order of additions."""
     values = call.array(0)
     if values.dtype.kind not in "ib" or call.tensor(0).scales:

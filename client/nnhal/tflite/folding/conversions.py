@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from nnhal.tflite.folding.evaluator import ConstantCall, Outputs, evaluator
+from nnhal.tflite.folding.evaluator import GraphCall, Outputs, evaluator
 from nnhal.tflite_schema import BuiltinOperator
 from nnhal.types import AnyArray
 
 
 @evaluator(BuiltinOperator.CAST)
-def cast(call: ConstantCall) -> Outputs:
+def cast(call: GraphCall) -> Outputs:
     """Evaluate CAST. Reals outside of the integer's range have no defined result, so they are not folded."""
     values, dtype = call.array(0), call.dtype()
     if values.dtype.kind == "c":
@@ -21,7 +21,7 @@ def cast(call: ConstantCall) -> Outputs:
 
 
 @evaluator(BuiltinOperator.DEQUANTIZE)
-def dequantize(call: ConstantCall) -> Outputs:
+def dequantize(call: GraphCall) -> Outputs:
     """Evaluate DEQUANTIZE: widen float16, or compute (value - zero point) * scale, rounded once as LiteRT does."""
     values, tensor = call.array(0), call.tensor(0)
     if values.dtype.kind == "f":
@@ -43,6 +43,6 @@ def _along(values: AnyArray, dimension: int | None, rank: int) -> AnyArray:
 
 
 @evaluator(BuiltinOperator.DENSIFY)
-def densify(call: ConstantCall) -> Outputs:
+def densify(call: GraphCall) -> Outputs:
     """Evaluate DENSIFY. Sparse constants are dense already: see `densify_constants`."""
     return [call.array(0)]

@@ -4,21 +4,21 @@ An evaluator returns the outputs in order. It returns None, or raises one of INF
 compute; the operator then stays in the graph.
 
     @evaluator(BuiltinOperator.TRANSPOSE)
-    def transpose(call: ConstantCall) -> Outputs:
+    def transpose(call: GraphCall) -> Outputs:
         return [call.array(0).transpose(call.array(1).tolist())]
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from nnhal.tflite.graph import TENSOR_DTYPES, Operator, Tensor, TfliteGraph
+from nnhal.tflite_schema.shapes import Shape, ShapeCall
 from nnhal.types import AnyArray
 
 Outputs: TypeAlias = Sequence[AnyArray] | None
-Evaluator: TypeAlias = Callable[["ConstantCall"], Outputs]
+Evaluator: TypeAlias = Callable[["GraphCall"], Outputs]
 
 MAX_ELEMENTS = 2**28
 """Largest result of evaluators that enlarge their inputs."""
@@ -36,36 +36,38 @@ def evaluator(*operators: int) -> Callable[[Evaluator], Evaluator]:
     return register
 
 
-@dataclass(frozen=True, slots=True)
-class ConstantCall:
-    """An operator whose inputs are constants."""
+class GraphCall(ShapeCall):
+    """An operator of a graph. Evaluators and the rules of shapes read the inputs that are constants."""
 
-    graph: TfliteGraph
-    operator: Operator
+    def __init__(self, graph: TfliteGraph, operator: Operator) -> None:
+        outputs = [graph.tensors[index].shape for index in operator.outputs]
+        super().__init__(operator.name, len(operator.inputs), outputs)
+        self.graph = graph
+        self.operator = operator
 
     def tensor(self, position: int) -> Tensor:
         """Return the tensor of an input."""
         return self.graph.tensors[self.operator.inputs[position]]
+
+    def shape(self, position: int) -> Shape:
+        """Return the shape of an input."""
+        return self.tensor(position).shape
 
     def has(self, position: int) -> bool:
         """Return whether an optional input is present."""
         return position < len(self.operator.inputs) and self.operator.inputs[position] >= 0
 
     def array(self, position: int) -> AnyArray:
-        """Return the value of an input."""
+        """Return the value of an input, which must be a constant."""
         return self.graph.values(self.operator.inputs[position])
 
     def arrays(self) -> list[AnyArray]:
         """Return the values of all inputs."""
         return [self.array(i) for i in range(len(self.operator.inputs))]
 
-    def integers(self, position: int) -> list[int]:
-        """Return the elements of an input as numbers."""
-        return [int(value) for value in self.array(position).reshape(-1)]
-
-    def output(self, position: int = 0) -> Tensor:
-        """Return the tensor of an output."""
-        return self.graph.tensors[self.operator.outputs[position]]
+    def output(self) -> Tensor:
+        """Return the tensor of the first output."""
+        return self.graph.tensors[self.operator.outputs[0]]
 
     def dtype(self) -> np.dtype[Any]:
         """Return the type of the elements of the first output."""

@@ -149,7 +149,7 @@ def _run_nnhal(result: Result, case: Case, run: LitertRun, devices: Mapping[str,
 
 def _wrong_shapes(run: LitertRun) -> str:
     """Return how the inferred shapes of the outputs differ from LiteRT's, or ""."""
-    graph = read(np.frombuffer(run.unshaped, np.uint8)).main
+    graph = read(np.frombuffer(run.unshaped, np.uint8))[0]
     (operator,) = graph.operators
     inferred = inferred_shapes(graph, operator)
     expected = [array.shape for array in run.results[0]]
