@@ -67,8 +67,7 @@ class EntryInfo:
         owner: the digest of the identity.
         token: 32 bytes.
         size: bytes of both files.
-        saved_at: time of the save, in seconds since 1970 (UTC).
-        last_used_at: time of the last use, in seconds since 1970 (UTC).
+        saved_at, last_used_at: seconds since 1970 (UTC).
         hits: how often it was opened.
         backends: the argument of `PendingEntry.commit`.
         generation: a name that changes when the entry is replaced.
@@ -136,11 +135,7 @@ def read_info(link: Path, generations: Path) -> EntryInfo:
 
 
 def count_hit(folder: int) -> None:
-    """Count a hit by appending one byte, which is atomic among processes.
-
-    Args:
-        folder: a descriptor of the entry's folder.
-    """
+    """Count a hit by appending one byte, which is atomic among processes. `folder`: its descriptor."""
     # the count is a statistic: a full or read-only disk must not prevent reading
     with contextlib.suppress(OSError):
         descriptor = os.open(USAGE, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)

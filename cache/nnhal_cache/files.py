@@ -24,16 +24,9 @@ class NamedFiles:
         self._layout = store.layout
 
     def open(self, identity: str, name: str, access: int, limit: int) -> int:
-        """Open a file, and create it if it does not exist.
+        """Open a file, and create it if it does not exist. The caller closes the descriptor that it returns.
 
-        Args:
-            identity: the owner of the file.
-            name: the name of the file.
-            access: os.O_RDONLY, os.O_WRONLY or os.O_RDWR.
-            limit: how many files an identity may have.
-
-        Returns:
-            A descriptor, which the caller closes.
+        `access`: os.O_RDONLY, os.O_WRONLY or os.O_RDWR; `limit`: how many files an identity may have.
 
         Raises:
             TooManyFilesError: the identity already has `limit` files.

@@ -62,9 +62,9 @@ class CacheLayout:
             raise CacheError(f"the token has {len(token)} bytes; expected {TOKEN_BYTES} bytes")
         return self.entries / identity_digest(identity) / token.hex()
 
-    def links(self, owner: str | None = None) -> Iterator[os.DirEntry[str]]:
-        """Yield the links of all entries, or of those of one owner (`identity_digest`). Skip unknown files."""
-        for name in sorted(os.listdir(self.entries)) if owner is None else [owner]:
+    def links(self, identity: str | None = None) -> Iterator[os.DirEntry[str]]:
+        """Yield the links of all entries, or of those of an identity. Skip unknown files."""
+        for name in sorted(os.listdir(self.entries)) if identity is None else [identity_digest(identity)]:
             folder = self.entries / name
             with contextlib.suppress(FileNotFoundError):  # removed together with its last entry
                 if _is_owner(folder):
@@ -180,9 +180,7 @@ def default_root() -> Path:
 def user_directory(variable: str, *fallback: str) -> Path:
     """Return a directory of this user as the XDG specification defines it, which ignores relative paths.
 
-    Args:
-        variable: environment variable with the parent directory.
-        fallback: parts of the parent directory below the home directory, if the variable is not set.
+    Its parent is in an environment variable. If that is not set, the parts of `fallback` lead there from the home.
     """
     parent, home = os.environ.get(variable, ""), os.path.expanduser("~")
     if os.path.isabs(parent):

@@ -10,13 +10,7 @@ _Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 def compute_seal(key: bytes, body: Iterable[_Buffer], token: bytes) -> bytes:
-    """Return the seal of a model cache: HMAC-SHA-256, by the key, of all bytes before the seal, then the token.
-
-    Args:
-        key: the key of the cache.
-        body: the bytes before the seal, in pieces.
-        token: the token of the entry.
-    """
+    """Return the seal of a model cache: HMAC-SHA-256, by the key, of all bytes before the seal, then the token."""
     seal = hmac.new(key, digestmod="sha256")
     for piece in body:
         seal.update(piece)

@@ -12,8 +12,9 @@ import shutil
 import stat
 import threading
 import time
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
@@ -33,8 +34,6 @@ from nnhal_cache.entry import (
 from nnhal_cache.errors import CacheError, TooLargeError, cache_errors
 from nnhal_cache.file_io import replace_private_file, sync_directory, try_lock, write_all
 from nnhal_cache.layout import CacheLayout, identity_digest, is_generation
-
-__all__ = ["CacheError", "Counters", "Entry", "EntryInfo", "PendingEntry", "Store"]
 
 MAX_ENTRIES = 10_000
 """Maximum number of entries, whatever their size."""
@@ -60,10 +59,7 @@ class Counters:
 class Entry:
     """Open files of an entry, for reading. They stay readable when the entry is replaced or removed.
 
-    Attributes:
-        model_fd: descriptor of the model cache.
-        data_fd: descriptor of the data cache.
-        generation: distinguishes this entry from one that replaces it; see Store.set_aside.
+    `generation` distinguishes this entry from one that replaces it; see `Store.quarantine`.
     """
 
     model_fd: int
@@ -156,24 +152,20 @@ class Store:
     def __init__(self, root: Path, max_bytes: int) -> None:
         self.layout = CacheLayout(root)
         self.max_bytes = max_bytes
-        self._counters: dict[str, Counters] = {}
+        self._counters: dict[str, Counter[str]] = defaultdict(Counter)
         self._counting = threading.Lock()
 
     def counters(self, identity: str | None = None) -> Counters:
         """Return the counts of this process for an identity, or for all."""
         with self._counting:
             if identity is not None:
-                return self._counters.get(identity_digest(identity), Counters())
-            rows = map(astuple, self._counters.values())
-            return Counters(*map(sum, zip(*rows, strict=True)))
+                return Counters(**self._counters.get(identity_digest(identity), {}))
+            return Counters(**sum(self._counters.values(), Counter()))
 
     def open_entry(self, identity: str, token: bytes, *, used: bool = True) -> Entry | None:
         """Return the open files of an entry, or None if it does not exist.
 
-        Args:
-            identity: the owner of the entry.
-            token: the token of the entry.
-            used: whether to count a hit or a miss, and to note the time of the use.
+        `used`: whether to count a hit or a miss, and to note the time of the use.
         """
         link = self.layout.entry_link(identity, token)
         entry = self._open(link, used=used) if self._is_usable() else None
@@ -209,16 +201,9 @@ class Store:
         return pending
 
     def quarantine(self, identity: str, token: bytes, reason: str, generation: str = "") -> bool:
-        """Move an invalid entry to the quarantine, so that the next lookup is a miss.
+        """Move an invalid entry to the quarantine, so that the next lookup is a miss. Return whether it existed.
 
-        Args:
-            identity: the owner of the entry.
-            token: the token of the entry.
-            reason: the problem, for operators.
-            generation: the generation that is invalid. An entry that has replaced it in the meantime stays.
-
-        Returns:
-            True if the entry existed.
+        `generation`: the one that is invalid. An entry that has replaced it in the meantime stays.
         """
         link = self.layout.entry_link(identity, token)
         if not self._is_usable():
@@ -241,27 +226,22 @@ class Store:
         """Return the entries of an identity, or of all, most recently used first."""
         if not self._is_usable():
             return []
+        infos = []
         with cache_errors(self.layout.root):
-            infos = list(self._infos(identity))
+            for link in self.layout.links(identity):
+                with contextlib.suppress(FileNotFoundError):  # removed in the meantime, or incomplete
+                    infos.append(read_info(Path(link.path), self.layout.generations))
         return sorted(infos, key=lambda info: info.last_used_at, reverse=True)
 
     def clear(self, identity: str | None, tokens: Iterable[bytes] = ()) -> int:
-        """Remove entries.
-
-        Args:
-            identity: the owner; None: all owners.
-            tokens: the tokens; empty: all.
-
-        Returns:
-            the number of entries removed.
-        """
+        """Remove the entries of an identity (None: of all) with these tokens (empty: all). Return their number."""
         if not self._is_usable():
             return 0
         names = {token.hex() for token in tokens}
         with self.layout.lock():
-            links = [link for link in self._links(identity) if not names or link.name in names]
+            links = [link for link in self.layout.links(identity) if not names or link.name in names]
             for link in links:
-                self._remove(link)
+                self._remove(Path(link.path))
         return len(links)
 
     def usage(self) -> tuple[int, int]:
@@ -280,20 +260,12 @@ class Store:
             return self._sweep()
 
     def require_enabled(self) -> None:
-        """Raise an error if the cache is off.
-
-        Raises:
-            CacheError: the cache is off.
-        """
+        """Raise CacheError if the cache is off."""
         if not self.max_bytes:
             raise CacheError("the cache is off")
 
     def require_fits(self, size: int) -> None:
-        """Raise an error if an entry of this size does not fit into the cache.
-
-        Raises:
-            TooLargeError: it does not fit.
-        """
+        """Raise TooLargeError if an entry of this size does not fit into the cache."""
         if size > self.max_bytes:
             raise TooLargeError(f"the entry has {size} bytes; the cache has a limit of {self.max_bytes} bytes")
 
@@ -329,14 +301,6 @@ class Store:
                 return None
         return None
 
-    def _links(self, identity: str | None) -> Iterator[Path]:
-        return (Path(link.path) for link in self.layout.links(None if identity is None else identity_digest(identity)))
-
-    def _infos(self, identity: str | None) -> Iterator[EntryInfo]:
-        for link in self._links(identity):
-            with contextlib.suppress(FileNotFoundError):  # removed in the meantime, or incomplete
-                yield read_info(link, self.layout.generations)
-
     def _remove(self, link: Path) -> None:
         """Remove an entry. The caller holds the lock. If the process is killed, a later sweep removes the rest."""
         generation = _generation(link)
@@ -355,12 +319,9 @@ class Store:
                 shutil.rmtree(path)
 
     def _evict(self, newest: str, room: int, identity: str | None = None) -> None:
-        """Evict the least recently used entries until the rest fits. The caller holds the lock.
+        """Evict the least recently used entries of an identity or of all, but not `newest`, until `room` bytes suffice.
 
-        Args:
-            newest: the generation that stays.
-            room: bytes for the entries.
-            identity: whose entries; None: those of all.
+        The caller holds the lock.
         """
         entries = sorted(self._stats(identity), key=lambda entry: (entry.generation != newest, -entry.last_used_ns))
         for count, entry in enumerate(entries):
@@ -372,10 +333,8 @@ class Store:
 
     def _stats(self, identity: str | None = None) -> Iterator[EntryStat]:
         """Yield the complete entries of an identity, or of all. The caller holds the lock."""
-        for link in self.layout.links(None if identity is None else identity_digest(identity)):
-            with contextlib.suppress(
-                FileNotFoundError
-            ):  # a file is missing; the next entry with this token replaces it
+        for link in self.layout.links(identity):
+            with contextlib.suppress(FileNotFoundError):  # incomplete; the next entry with this token replaces it
                 yield stat_entry(link.path, str(self.layout.generations))
 
     def _sweep(self) -> int:
@@ -386,8 +345,7 @@ class Store:
 
     def _count(self, owner: str, name: str) -> None:
         with self._counting:
-            counters = self._counters.get(owner, Counters())
-            self._counters[owner] = replace(counters, **{name: getattr(counters, name) + 1})
+            self._counters[owner][name] += 1
 
 
 def _open_files(path: Path, generation: str, *, used: bool) -> Entry | None:

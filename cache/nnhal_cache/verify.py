@@ -20,13 +20,7 @@ _CHUNK = 2**20
 
 @dataclass(frozen=True, slots=True)
 class EntryProblems:
-    """The problems of one entry.
-
-    Attributes:
-        owner: the digest of its identity.
-        token: the token in hex.
-        problems: the problems; empty if the entry is intact.
-    """
+    """The problems of one entry; none if it is intact. `owner`: the digest of its identity; `token`: in hex."""
 
     owner: str
     token: str
@@ -34,11 +28,7 @@ class EntryProblems:
 
 
 def verify_entries(store: Store, key: bytes | None) -> list[EntryProblems]:
-    """Check every entry of a store. Change nothing and count no hits.
-
-    Args:
-        store: the store.
-        key: the key that sealed the entries; None: seals are not checked.
+    """Check every entry of a store. Change nothing and count no hits. Without the key, seals are not checked.
 
     Raises:
         CacheError: the directory is unusable.

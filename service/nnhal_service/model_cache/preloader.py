@@ -12,9 +12,10 @@ from queue import SimpleQueue
 from typing import TypeAlias
 
 from nnhal.errors import HalError
+from nnhal_cache.entry import EntryInfo
 from nnhal_cache.errors import CacheError
 from nnhal_cache.layout import identity_digest
-from nnhal_cache.store import EntryInfo, Store
+from nnhal_cache.store import Store
 from nnhal_driver.device import Device
 from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.model_cache.files import CacheFiles
