@@ -25,17 +25,18 @@ def result_of(body: Callable[[CheckRecorder], None]) -> Result:
 
 def test_passed_result_lists_evaluated_ids() -> None:
     def body(recorder: CheckRecorder) -> None:
-        recorder.expect("GEN-14", True, "", "", "")
-        recorder.expect("GEN-12", True, "", "", "")
-        recorder.expect("GEN-14", True, "", "", "")
+        recorder.expect(True, "", "", "", check="GEN-14")
+        recorder.expect(True, "", "", "", check="GEN-12")
+        recorder.expect(True, "", "", "")
+        recorder.expect(True, "", "", "", check="GEN-14")
 
     result = result_of(body)
-    assert (result.status, result.checks, result.check) == (Status.PASSED, ["GEN-14", "GEN-12"], "")
+    assert (result.status, result.checks, result.check) == (Status.PASSED, ["GEN-14", "GEN-12", "GEN-04"], "")
 
 
 def test_failed_result_lists_failed_ids() -> None:
     def body(recorder: CheckRecorder) -> None:
-        recorder.expect("GEN-12", True, "", "", "")
+        recorder.expect(True, "", "", "", check="GEN-12")
         raise CheckFailed("VALMODEL-15", "doing this", "that", "other", ("VALMODEL-02",))
 
     result = result_of(body)
@@ -82,7 +83,7 @@ def test_exception_of_the_harness_propagates() -> None:
 )
 def test_expected_status(status: int, allowed: tuple[ErrorStatus, ...], expected: str | None) -> None:
     answer = CallOutcome(status, "why")
-    result = result_of(lambda recorder: recorder.expect_status("GEN-14", answer, "a call", *allowed))
+    result = result_of(lambda recorder: recorder.expect_status(answer, "a call", *allowed, check="GEN-14"))
     assert result.checks == ["GEN-14"]
     if expected is None:
         assert result.status == Status.PASSED
@@ -93,7 +94,7 @@ def test_expected_status(status: int, allowed: tuple[ErrorStatus, ...], expected
 def test_attributed_failures_have_all_ids_and_the_note() -> None:
     def body(recorder: CheckRecorder) -> None:
         with attribute_failures("GEN-02", note=" (second call)"), attribute_failures("GEN-19"):
-            recorder.expect("GEN-14", False, "a call", "this", "that")
+            recorder.expect(False, "a call", "this", "that", check="GEN-14")
 
     result = result_of(body)
     assert (result.check, result.checks) == ("GEN-14", ["GEN-14", "GEN-02", "GEN-19"])
@@ -103,6 +104,6 @@ def test_attributed_failures_have_all_ids_and_the_note() -> None:
 def test_a_failure_of_an_attributed_id_stays_as_it_is() -> None:
     def body(recorder: CheckRecorder) -> None:
         with attribute_failures("GEN-14", note=" (second call)"):
-            recorder.expect("GEN-14", False, "a call", "this", "that")
+            recorder.expect(False, "a call", "this", "that", check="GEN-14")
 
     assert (result_of(body).checks, result_of(body).stimulus) == (["GEN-14"], "a call")

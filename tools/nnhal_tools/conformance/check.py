@@ -133,34 +133,38 @@ class CheckRecorder:
     """Recorder of the evaluated ids. The first expectation that does not hold ends the check.
 
     Attributes:
+        id: the id of the check, which expectations evaluate by default.
         evaluated: the ids, in order; the values are None.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, id_: str = "") -> None:
+        self.id = id_
         self.evaluated: dict[str, None] = {}
 
     def mark(self, *checks: str) -> None:
         """Record ids as evaluated."""
         self.evaluated.update(dict.fromkeys(checks))
 
-    def expect(self, check: str, holds: bool, stimulus: str, expected: str, got: object) -> None:
-        """Evaluate one id.
+    def expect(self, holds: bool, stimulus: str, expected: str, got: object, check: str = "") -> None:
+        """Evaluate one id: that of the check, or another one.
 
         Raises:
             CheckFailed: the expectation does not hold.
         """
+        check = check or self.id
         self.mark(check)
         if not holds:
             raise CheckFailed(check, stimulus, expected, got)
 
-    def expect_status(self, check: str, answer: Answer, stimulus: str, *allowed: ErrorStatus) -> None:
+    def expect_status(self, answer: Answer, stimulus: str, *allowed: ErrorStatus, check: str = "") -> None:
         """Evaluate the status of a call, which must be one of those allowed, or by default NONE.
 
         Raises:
             CheckFailed: it is another one.
         """
         allowed = allowed or (ErrorStatus.NONE,)
-        self.expect(check, answer.status in allowed, stimulus, " or ".join(status.name for status in allowed), answer)
+        expected = " or ".join(status.name for status in allowed)
+        self.expect(answer.status in allowed, stimulus, expected, answer, check)
 
 
 def run_check(result: Result, default: str, body: Callable[[CheckRecorder], None]) -> Result:
@@ -168,10 +172,10 @@ def run_check(result: Result, default: str, body: Callable[[CheckRecorder], None
 
     Args:
         result: the result to fill in.
-        default: the id that fails when a call fails without a service-specific error.
+        default: the id of the check, which also fails when a call fails without a service-specific error.
         body: the check.
     """
-    recorder = CheckRecorder()
+    recorder = CheckRecorder(default)
     started = time.perf_counter()
     try:
         body(recorder)

@@ -58,7 +58,7 @@ def files_needed(target: Target, recorder: CheckRecorder) -> tuple[int, int]:
         ("CACHE-02", "numModelCache", needed.num_model_cache),
         ("CACHE-03", "numDataCache", needed.num_data_cache),
     ):
-        recorder.expect(id_, count >= 0, kind, "at least 0", count)
+        recorder.expect(count >= 0, kind, "at least 0", count, check=id_)
     return needed.num_model_cache, needed.num_data_cache
 
 
@@ -115,7 +115,7 @@ class CacheRoundTrip:
         count = len(self.model.main.operations)
         right = outcome.status == ErrorStatus.NONE and len(supported) == count
         got = f"{outcome} with {len(supported)} values"
-        self.recorder.expect("CACHE-04", right, "getSupportedOperations", f"NONE with {count} values", got)
+        self.recorder.expect(right, "getSupportedOperations", f"NONE with {count} values", got, check="CACHE-04")
         if not all(supported):
             raise Skipped("X5", f"{supported.count(False)} of {count} operations are not supported")
 
@@ -165,10 +165,12 @@ class CacheRoundTrip:
         except NotServiceSpecific as error:
             raise CheckFailed("CACHE-05", stimulus, "a successful launch", error) from None
         launch = preparation.launch
-        self.recorder.expect("CACHE-05", launch.status == ErrorStatus.NONE, stimulus, "a successful launch", launch)
+        self.recorder.expect(
+            launch.status == ErrorStatus.NONE, stimulus, "a successful launch", launch, check="CACHE-05"
+        )
         succeeded = preparation.callback.status == ErrorStatus.NONE and bool(preparation.model)
         got = f"{preparation.callback}, {'a' if preparation.model else 'no'} model"
-        self.recorder.expect("CACHE-06", succeeded, stimulus, "NONE and a model in the callback", got)
+        self.recorder.expect(succeeded, stimulus, "NONE and a model in the callback", got, check="CACHE-06")
         self._models.append(preparation.model)
         return preparation.model
 
@@ -226,7 +228,7 @@ class CacheRoundTrip:
                     execution = PATHS[path](self.target, model, request, RunOptions(measure))
                     with attribute_failures(check_, note=f" of {origin}"):
                         check_steps(self.recorder, execution)
-                        self.recorder.expect_status(check_, execution.outcome, f"{path} of {origin}")
+                        self.recorder.expect_status(execution.outcome, f"{path} of {origin}", check=check_)
                         check_timing(self.recorder, execution, measure)
                         check_shapes(self.recorder, self.case, execution)
                         check_outputs(self.recorder, self.case, execution)
@@ -240,12 +242,12 @@ class CacheRoundTrip:
         retrieved = self.retrieve(files)
         rejected = retrieved.outcome.status in WRONG_FILES and not retrieved.model
         stimulus, expected = f"prepareModelFromCache, {defect}", "INVALID_ARGUMENT or GENERAL_FAILURE, no model"
-        self.recorder.expect("CACHE-08", rejected, stimulus, expected, retrieved)
+        self.recorder.expect(rejected, stimulus, expected, retrieved, check="CACHE-08")
         if retrieved.outcome.status == ErrorStatus.GENERAL_FAILURE:
             again = self.retrieve(files, fallback=True)
             holds = again.is_refused or (again.outcome.status == ErrorStatus.NONE and bool(again.model))
             stimulus = f"prepareModelFromCache with fallback, {defect}"
-            self.recorder.expect("CACHE-09", holds, stimulus, "NONE or GENERAL_FAILURE", again)
+            self.recorder.expect(holds, stimulus, "NONE or GENERAL_FAILURE", again, check="CACHE-09")
             if again.model:
                 self.check_execution("CACHE-09", again.model, "the model that the fallback prepared")
 
@@ -256,7 +258,7 @@ class CacheRoundTrip:
             CheckFailed: it is not.
         """
         stimulus = f"prepareModelFromCache, {defect}"
-        self.recorder.expect(check_, retrieved.is_refused, stimulus, "GENERAL_FAILURE and no model", retrieved)
+        self.recorder.expect(retrieved.is_refused, stimulus, "GENERAL_FAILURE and no model", retrieved, check=check_)
 
 
 RoundTripBody = Callable[[CacheRoundTrip], None]

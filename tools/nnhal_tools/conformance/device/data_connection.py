@@ -12,9 +12,9 @@ from contextlib import contextmanager, suppress
 
 from nnhal.local_users import socket_process, socket_user
 from nnhal.shm import protocol
-from nnhal.shm.protocol import Packet, PacketKind, ProtocolError
+from nnhal.shm.protocol import Definition, Packet, PacketKind, ProtocolError
 from nnhal.types import ErrorKind, ErrorStatus
-from nnhal.v1 import error_pb2
+from nnhal.v1 import error_pb2, types_pb2
 from nnhal_tools.conformance.check import ConnectionLost, NotServiceSpecific, Skipped, UnsupportedCase
 from nnhal_tools.conformance.device.calls import WATCHDOG_S, outcome_from_detail, required_call_error
 from nnhal_tools.conformance.device.results import OK, CallOutcome
@@ -158,10 +158,40 @@ class DataConnection:
         """
         return outcome_of_packet(self.exchange(request, *descriptors), PacketKind.DONE)
 
+    def define(
+        self,
+        number: int,
+        handle: bytes,
+        request: types_pb2.Request,
+        area: tuple[int, int, int] = (0, 0, 0),
+        loop_timeout_ns: int | None = None,
+    ) -> CallOutcome:
+        """Send DEFINE.
+
+        Args:
+            number: the number of the request.
+            handle: a prepared model or a burst.
+            request: the request.
+            area: the number of the shared memory for returned outputs, offset and length.
+            loop_timeout_ns: the loop timeout, or None to leave it out.
+        """
+        body = Definition(handle, *area, request.SerializeToString()).pack()
+        return self.call(Packet(PacketKind.DEFINE, number, first=_time_or_none(loop_timeout_ns), body=body))
+
+    def run(self, number: int, *, measure: bool = False, deadline_ns: int | None = None) -> tuple[CallOutcome, Packet]:
+        """Send RUN. Return its outcome and the answer."""
+        flags = protocol.MEASURE if measure else 0
+        answer = self.exchange(Packet(PacketKind.RUN, number, flags, _time_or_none(deadline_ns)))
+        return outcome_of_packet(answer, PacketKind.RESULT), answer
+
     def share(self, memory: SealedMemory) -> tuple[CallOutcome, int]:
         """Share a memory and return the outcome and the number of the memory."""
         number = next(_NUMBERS)
         return self.call(Packet(PacketKind.SHARE, number), memory.descriptor), number
+
+
+def _time_or_none(time_ns: int | None) -> int:
+    return protocol.NONE if time_ns is None else time_ns
 
 
 def outcome_of_packet(answer: Packet, expected: PacketKind) -> CallOutcome:

@@ -31,14 +31,14 @@ class SupportedOperations:
             outcome, supported = target.supported_operations(model)
         except NotServiceSpecific as error:
             raise CheckFailed("PREP-01", "getSupportedOperations", "NONE", error) from None
-        recorder.expect_status("PREP-01", outcome, "getSupportedOperations")
+        recorder.expect_status(outcome, "getSupportedOperations", check="PREP-01")
         count = len(model.main.operations)
         recorder.expect(
-            "PREP-02",
             0 < len(supported) == count,
             "getSupportedOperations",
             f"a value for each of {count} operations",
             f"{len(supported)} values",
+            check="PREP-02",
         )
         return SupportedOperations(supported)
 
@@ -82,7 +82,7 @@ def check_preparation(
         status = preparation.callback.status
         if status != ErrorStatus.NONE:
             stimulus = f"{call} of a supported model"
-            recorder.expect("PREP-05", not supported.all_supported, stimulus, "NONE", preparation.callback)
+            recorder.expect(not supported.all_supported, stimulus, "NONE", preparation.callback, check="PREP-05")
             raise Skipped("X1", f"the model is not fully supported: {preparation.callback}")
     recorder.mark("PREP-05", "GEN-02" if options.with_config else "GEN-01")
     return preparation
@@ -90,15 +90,15 @@ def check_preparation(
 
 def _check_callback(recorder: CheckRecorder, preparation: PreparationOutcome, call: str) -> None:
     launch = preparation.launch
-    recorder.expect("PREP-03", launch.status == ErrorStatus.NONE, call, "a successful launch", launch)
-    recorder.expect("PREP-04", bool(preparation.callbacks), call, "a callback", "none")
+    recorder.expect(launch.status == ErrorStatus.NONE, call, "a successful launch", launch, check="PREP-03")
+    recorder.expect(bool(preparation.callbacks), call, "a callback", "none", check="PREP-04")
     agrees = (preparation.callback.status == ErrorStatus.NONE) == bool(preparation.model)
     recorder.expect(
-        "PREP-06",
         agrees,
         call,
         "a model if and only if the status is NONE",
         f"{preparation.callback} {'with' if preparation.model else 'without'} a model",
+        check="PREP-06",
     )
 
 
@@ -142,8 +142,7 @@ def find_refusal_failure(
             _expect_invalid([outcome], check, "getSupportedOperations", defect, got, calls)
         for options in ways:
             preparation = target.prepare(model, options)
-            got = f"launch {preparation.launch}, callback {preparation.callback}"
-            got += ", a model" if preparation.model else ""
+            got = preparation.got
             _expect_invalid([preparation.launch, preparation.callback], check, options.call, defect, got, calls)
             if preparation.model:
                 stimulus = f"{options.call}, {defect}"
@@ -155,12 +154,10 @@ def find_refusal_failure(
     return None
 
 
-def expect_model_refused(
-    target: Target, recorder: CheckRecorder, model: types_pb2.Model, check: str, defect: str
-) -> None:
+def expect_model_refused(target: Target, recorder: CheckRecorder, model: types_pb2.Model, defect: str) -> None:
     """Expect that every call rejects an invalid model; see `find_refusal_failure`."""
-    recorder.mark(check)
-    if failure := find_refusal_failure(target, model, check, defect):
+    recorder.mark(recorder.id)
+    if failure := find_refusal_failure(target, model, recorder.id, defect):
         raise failure
 
 

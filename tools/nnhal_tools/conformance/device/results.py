@@ -63,6 +63,11 @@ class PreparationOutcome:
         return CallOutcome(first.status, first.reason, first.rule)
 
     @property
+    def got(self) -> str:
+        """Status of the launch and of the callback, and whether there is a model, for failure messages."""
+        return f"launch {self.launch}, callback {self.callback}{', a model' if self.model else ''}"
+
+    @property
     def model(self) -> bytes:
         """The handle of the prepared model, or b""."""
         return self.callbacks[0].prepared_model if self.callbacks else b""
@@ -113,3 +118,8 @@ class ExecutionOutcome:
     steps: Sequence[PathStep] = ()
     launched: bool = False
     first_run: "ExecutionOutcome | None" = None
+
+    @property
+    def output_bytes(self) -> list[bytes]:
+        """The bytes of the outputs that there are."""
+        return [output.tobytes() for output in self.outputs if output is not None]

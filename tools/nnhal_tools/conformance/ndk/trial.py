@@ -121,4 +121,4 @@ class NdkTrial:
         except CallFailed:
             return
         failed = execution.outcome.status != ErrorStatus.NONE
-        recorder.expect("VALREQ-11", failed, "an execution that must fail", "an error", execution.outcome)
+        recorder.expect(failed, "an execution that must fail", "an error", execution.outcome, check="VALREQ-11")

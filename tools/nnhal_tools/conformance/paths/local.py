@@ -4,13 +4,12 @@ A request is defined once and runs twice. On SYNC-LOCAL outputs lie in their reg
 returned: the last one as a new Memory object, the others in the area. The memory of the inputs is read-only.
 """
 
-from collections.abc import Sequence
 from copy import deepcopy
 
 import numpy as np
 
 from nnhal.shm import protocol
-from nnhal.shm.protocol import NONE, Definition, OutputLocation, OutputRecord, Packet, PacketKind, ProtocolError
+from nnhal.shm.protocol import NONE, OutputLocation, OutputRecord, Packet, PacketKind, ProtocolError
 from nnhal.types import Bytes, ErrorStatus
 from nnhal.v1 import types_pb2
 from nnhal_tools.conformance.check import NotServiceSpecific
@@ -20,7 +19,6 @@ from nnhal_tools.conformance.device.data_connection import (
     DataConnection,
     SealedMemory,
     open_connection,
-    outcome_of_packet,
 )
 from nnhal_tools.conformance.device.options import RunOptions
 from nnhal_tools.conformance.device.results import CallOutcome, ExecutionOutcome, PathStep
@@ -59,9 +57,10 @@ class SharedRequest:
         self._numbers: list[int] = []
         self._writable: dict[int, tuple[SealedMemory, int]] = {}
         self._memories: list[SealedMemory] = []
+        output_pools = {output.location.pool_index for output in self.request.outputs}
         for number, pool in enumerate(self.request.pools):
             size = pool.returned.size
-            if pool.pool.inline and number not in self._output_pools():
+            if pool.pool.inline and number not in output_pools:
                 seals = READ_ONLY_SEALS if returned else REQUIRED_SEALS
                 pool.pool.shared = self._share(SealedMemory(pool.pool.inline, seals), f"pool {number}")
             elif 0 < size <= MAX_BYTES and returned:
@@ -71,9 +70,6 @@ class SharedRequest:
                 self.area = self._share_writable(NONE, size, "the area"), 0, length
             elif 0 < size <= MAX_BYTES:
                 pool.pool.shared = self._share_writable(number, size, f"pool {number}")
-
-    def _output_pools(self) -> set[int]:
-        return {output.location.pool_index for output in self.request.outputs}
 
     def _share_writable(self, pool: int, size: int, name: str) -> int:
         memory = SealedMemory(bytes(size))
@@ -105,33 +101,24 @@ class SharedRequest:
             for number in self._numbers
         ]
 
-    def close(self) -> None:
-        """Close the descriptors of the memories."""
-        for memory in self._memories:
-            memory.close()
-
     def __enter__(self) -> "SharedRequest":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def define_packet(handle: bytes, shared: SharedRequest, options: RunOptions) -> Packet:
-    """Return the DEFINE packet of a request on a prepared model or burst."""
-    body = Definition(handle, *shared.area, shared.request.SerializeToString()).pack()
-    return Packet(PacketKind.DEFINE, REQUEST, first=_time_or_none(options.loop_timeout_ns), body=body)
+        for memory in self._memories:
+            memory.close()
 
 
 def run_defined(target: Target, data: DataConnection, shared: SharedRequest, options: RunOptions) -> ExecutionOutcome:
     """Send RUN and return the outcome of the execution."""
-    flags = protocol.MEASURE if options.measure else 0
-    answer = data.exchange(Packet(PacketKind.RUN, REQUEST, flags, _time_or_none(options.deadline_ns)))
-    outcome = outcome_of_packet(answer, PacketKind.RESULT)
+    outcome, answer = data.run(REQUEST, measure=options.measure, deadline_ns=options.deadline_ns)
     if outcome.status:
         return ExecutionOutcome(outcome)
     arguments = shared.request.outputs
-    records = _output_records(answer.body, len(arguments))
+    try:
+        records = protocol.unpack_outputs(answer.body, len(arguments))
+    except ProtocolError as error:
+        raise NotServiceSpecific(f"on the data socket: {error}") from None
     if not answer.flags & protocol.SUFFICIENT:
         outcome = CallOutcome(ErrorStatus.OUTPUT_INSUFFICIENT_SIZE)
     shapes = [
@@ -142,17 +129,6 @@ def run_defined(target: Target, data: DataConnection, shared: SharedRequest, opt
         for record, argument in zip(records, arguments, strict=True)
     ]
     return ExecutionOutcome(outcome, shapes, (answer.first, answer.second), outputs)
-
-
-def _time_or_none(time_ns: int | None) -> int:
-    return NONE if time_ns is None else time_ns
-
-
-def _output_records(body: bytes, count: int) -> Sequence[OutputRecord]:
-    try:
-        return protocol.unpack_outputs(body, count)
-    except ProtocolError as error:
-        raise NotServiceSpecific(f"on the data socket: {error}") from None
 
 
 def _read_output(
@@ -184,7 +160,7 @@ def _execute(
         if not all(step.holds for step in shared.steps):
             outcome = CallOutcome(ErrorStatus.GENERAL_FAILURE, "memory was not shared")
             return ExecutionOutcome(outcome, steps=shared.steps)
-        defined = data.call(define_packet(handle, shared, options))
+        defined = data.define(REQUEST, handle, shared.request, shared.area, options.loop_timeout_ns)
         if defined.status:
             return ExecutionOutcome(defined, steps=shared.steps)
         execution = run_twice(lambda: run_defined(target, data, shared, options), shared.overwrite_outputs)

@@ -126,4 +126,4 @@ def check_steps(recorder: CheckRecorder, execution: ExecutionOutcome, check: str
         CheckFailed: a step does not hold.
     """
     for step in execution.steps:
-        recorder.expect(check or step.check, step.holds, step.stimulus, step.expected, step.got)
+        recorder.expect(step.holds, step.stimulus, step.expected, step.got, check=check or step.check)

@@ -62,10 +62,6 @@ class AddChain:
         """Return a chain that differs from all others."""
         return AddChain(length, random_values(size))
 
-    def random_input(self) -> AnyArray:
-        """Return an input."""
-        return random_values(self.constant.size)
-
     @cached_property
     def model(self) -> types_pb2.Model:
         """The model."""
@@ -74,10 +70,6 @@ class AddChain:
         graph.chain(F32, shape, [("ADD", [constant, activation])] * self.length)
         zeros = np.zeros(shape)
         return make_case("chain", graph, [zeros], [zeros]).model()
-
-    def expected(self, values: AnyArray) -> AnyArray:
-        """Return the output for an input."""
-        return values + np.float32(self.length) * self.constant
 
     @staticmethod
     def request(values: AnyArray) -> types_pb2.Request:
@@ -94,8 +86,7 @@ class AddChain:
         require_alive(execution.outcome)
         if execution.outcome.status != ErrorStatus.NONE:
             raise CheckFailed(id_, stimulus, "NONE, or UNAVAILABLE", execution.outcome)
-        output = b"".join(output.tobytes() for output in execution.outputs if output is not None)
-        self.expect_values(id_, stimulus, values, output)
+        self.expect_values(id_, stimulus, values, b"".join(execution.output_bytes))
 
     def expect_values(self, id_: str, stimulus: str, values: AnyArray, output: bytes) -> None:
         """Check the bytes of the output for an input.
@@ -103,14 +94,14 @@ class AddChain:
         Raises:
             CheckFailed: they are wrong.
         """
-        expected = self.expected(values)
+        expected = values + np.float32(self.length) * self.constant
         got = np.frombuffer(output, np.float32) if len(output) == expected.nbytes else f"{len(output)} bytes"
         if not np.array_equal(got, expected):
             raise CheckFailed(id_, f"{stimulus}: the output", f"{expected[:4]}...", got)
 
     def check_execution(self, id_: str, stimulus: str, session: Target, model: bytes) -> None:
         """Execute the prepared model on a random input, and check the output; see `expect_correct`."""
-        values = self.random_input()
+        values = random_values(self.constant.size)
         self.expect_correct(id_, stimulus, values, session.execute(model, self.request(values)))
 
     def prepared(self, session: Target) -> bytes:

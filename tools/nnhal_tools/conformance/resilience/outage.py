@@ -151,7 +151,7 @@ def _await_fate(recorder: CheckRecorder, id_: str, session: SessionAtWork, limit
         stimulus = f"{session.name}, in a session whose stream goes on"
         raise CheckFailed(OTHERS, stimulus, "success", session.error)
     stimulus = f"{session.name}, when the process ends"
-    recorder.expect(id_, decided, stimulus, f"an answer or an error within {limit:g} s", "neither")
+    recorder.expect(decided, stimulus, f"an answer or an error within {limit:g} s", "neither", check=id_)
 
 
 def _judge(
@@ -175,7 +175,9 @@ def _judge(
         _expect_session_lost(recorder, fresh, session)
     for session in others:
         session.stop()
-        recorder.expect(OTHERS, session.error is None, f"{session.name}, in another process", "success", session.error)
+        recorder.expect(
+            session.error is None, f"{session.name}, in another process", "success", session.error, check=OTHERS
+        )
     return Outage(fresh, ended, others, seconds)
 
 
@@ -186,7 +188,7 @@ def _expect_connection_lost(recorder: CheckRecorder, id_: str, session: SessionA
     # a gRPC server that stops may cancel calls that it has received, but not begun
     is_dropped = command == STOP and not session.is_endless and getattr(error, "code", "") == "CANCELLED"
     stimulus, expected = f"{session.name}, when the process ends", "UNAVAILABLE, DEVICE_UNAVAILABLE or a right answer"
-    recorder.expect(id_, isinstance(error, ConnectionLost) or is_dropped, stimulus, expected, error)
+    recorder.expect(isinstance(error, ConnectionLost) or is_dropped, stimulus, expected, error, check=id_)
 
 
 # ---- The return of the service ----------------------------------------------------------------------------
@@ -237,7 +239,9 @@ def _expect_serving(recorder: CheckRecorder, fresh: Target) -> None:
         return answers[-1] in (health_pb2.HealthCheckResponse.SERVING, grpc.StatusCode.UNIMPLEMENTED)
 
     serving = _poll(is_serving, time.monotonic() + fresh.control.recovery_s)
-    recorder.expect(RETURN, serving, "the health of the service after the end of a process", "SERVING", answers[-1])
+    recorder.expect(
+        serving, "the health of the service after the end of a process", "SERVING", answers[-1], check=RETURN
+    )
 
 
 def _expect_session_lost(recorder: CheckRecorder, fresh: Target, session: SessionAtWork) -> None:
@@ -254,7 +258,7 @@ def _expect_session_lost(recorder: CheckRecorder, fresh: Target, session: Sessio
         request = fresh.request(name, **fields, session=session.target.session)
         outcome = _outcome(fresh.rpc(name), request)
         stimulus = f"{type(request).__name__} in a session whose process has ended"
-        recorder.expect(LOST, outcome.kind == ErrorKind.SESSION_LOST, stimulus, "SESSION_LOST", outcome)
+        recorder.expect(outcome.kind == ErrorKind.SESSION_LOST, stimulus, "SESSION_LOST", outcome, check=LOST)
 
 
 def _outcome(method: Callable[..., Any], request: Message) -> CallOutcome:

@@ -27,7 +27,7 @@ def _device_is_listed(target: Target, recorder: CheckRecorder) -> None:
     devices = list(listed.devices) if listed else []
     offered = target.device_name in devices if target.device_name else bool(devices)
     expected = repr(target.device_name) if target.device_name else "at least one"
-    recorder.expect("COM-01", offered, "ListDevices", expected, f"{outcome}: {devices}")
+    recorder.expect(offered, "ListDevices", expected, f"{outcome}: {devices}", check="COM-01")
 
 
 @check("COM-02")
@@ -55,7 +55,7 @@ def _expect_version(
         right = response.hash == HAL_HASH
     got = answer if response is None else f"version {response.version}, hash {response.hash!r}"
     expected = f"version {HAL_VERSION} with hash {HAL_HASH!r}, or a newer version"
-    recorder.expect("COM-03", right, f"getInterfaceVersion of {subject}", expected, got)
+    recorder.expect(right, f"getInterfaceVersion of {subject}", expected, got)
 
 
 @check("BASIC-01")
@@ -81,48 +81,48 @@ def capabilities(target: Target, recorder: CheckRecorder) -> None:
     recorder.mark("BASIC-02")
 
 
-def _expect_positive(recorder: CheckRecorder, check_: str, info: types_pb2.PerformanceInfo, subject: str) -> None:
+def _expect_positive(recorder: CheckRecorder, info: types_pb2.PerformanceInfo, subject: str) -> None:
     figures = (info.exec_time, info.power_usage)
     positive = all(figure > 0 and not math.isnan(figure) for figure in figures)
-    recorder.expect(check_, positive, f"performance of {subject}", "time and power above 0", figures)
+    recorder.expect(positive, f"performance of {subject}", "time and power above 0", figures)
 
 
 @check("BASIC-03")
 def _relaxed_scalar_performance(target: Target, recorder: CheckRecorder) -> None:
     info = _capabilities(target).relaxed_float32_to_float16_performance_scalar
-    _expect_positive(recorder, "BASIC-03", info, "relaxed scalars")
+    _expect_positive(recorder, info, "relaxed scalars")
 
 
 @check("BASIC-04")
 def _relaxed_tensor_performance(target: Target, recorder: CheckRecorder) -> None:
     info = _capabilities(target).relaxed_float32_to_float16_performance_tensor
-    _expect_positive(recorder, "BASIC-04", info, "relaxed tensors")
+    _expect_positive(recorder, info, "relaxed tensors")
 
 
 @check("BASIC-05")
 def _operand_performance(target: Target, recorder: CheckRecorder) -> None:
     recorder.mark("BASIC-05")
     for entry in _capabilities(target).operand_performance:
-        _expect_positive(recorder, "BASIC-05", entry.info, f"operand type {int(entry.type)}")
+        _expect_positive(recorder, entry.info, f"operand type {int(entry.type)}")
 
 
 @check("BASIC-06")
 def _operand_performance_is_sorted(target: Target, recorder: CheckRecorder) -> None:
     types = [int(entry.type) for entry in _capabilities(target).operand_performance]
-    recorder.expect("BASIC-06", types == sorted(types), "operandPerformance", "types in ascending order", types)
+    recorder.expect(types == sorted(types), "operandPerformance", "types in ascending order", types)
 
 
 @check("BASIC-07")
 def _no_performance_of_subgraphs(target: Target, recorder: CheckRecorder) -> None:
     types = [int(entry.type) for entry in _capabilities(target).operand_performance]
-    recorder.expect("BASIC-07", OperandType.SUBGRAPH not in types, "operandPerformance", "no SUBGRAPH", types)
+    recorder.expect(OperandType.SUBGRAPH not in types, "operandPerformance", "no SUBGRAPH", types)
 
 
 @check("BASIC-08")
 def _control_flow_performance(target: Target, recorder: CheckRecorder) -> None:
     capabilities = _capabilities(target)
-    _expect_positive(recorder, "BASIC-08", capabilities.if_performance, "IF")
-    _expect_positive(recorder, "BASIC-08", capabilities.while_performance, "WHILE")
+    _expect_positive(recorder, capabilities.if_performance, "IF")
+    _expect_positive(recorder, capabilities.while_performance, "WHILE")
 
 
 def cyclic_model() -> types_pb2.Model:
@@ -150,13 +150,13 @@ def _cyclic_model_is_not_supported(target: Target, recorder: CheckRecorder) -> N
     answer, supported = target.supported_operations(cyclic_model())
     refused = answer.status == ErrorStatus.INVALID_ARGUMENT
     got = f"{answer}, {supported}" if supported else answer
-    recorder.expect("BASIC-09", refused, "getSupportedOperations of a cyclic model", "INVALID_ARGUMENT", got)
+    recorder.expect(refused, "getSupportedOperations of a cyclic model", "INVALID_ARGUMENT", got)
 
 
 @check("BASIC-10")
 def _cyclic_model_fails_at_launch(target: Target, recorder: CheckRecorder) -> None:
     launch = target.prepare(cyclic_model()).launch
-    recorder.expect("BASIC-10", launch.status != ErrorStatus.NONE, "prepareModel of a cyclic model", "an error", launch)
+    recorder.expect(launch.status != ErrorStatus.NONE, "prepareModel of a cyclic model", "an error", launch)
 
 
 @check("BASIC-11")
@@ -164,7 +164,7 @@ def _cyclic_model_fails_in_the_callback(target: Target, recorder: CheckRecorder)
     outcome = target.prepare(cyclic_model())
     failed = bool(outcome.callbacks) and outcome.callback.status != ErrorStatus.NONE and not outcome.model
     got = f"{len(outcome.callbacks)} callbacks, {outcome.callback}{', a model' if outcome.model else ''}"
-    recorder.expect("BASIC-11", failed, "the callback of a cyclic model", "an error and no model", got)
+    recorder.expect(failed, "the callback of a cyclic model", "an error and no model", got)
 
 
 @check("STATIC-01")
@@ -176,22 +176,22 @@ def loop_timeouts(target: Target, recorder: CheckRecorder) -> None:
         seconds = time.monotonic() - started
         timed_out = execution.outcome.is_missed_deadline and seconds >= DEFAULT_LOOP_TIMEOUT_NS / 1e9
         got = f"{execution.outcome} after {seconds:.2f} s"
-        recorder.expect("STATIC-01", timed_out, "an endless loop, default timeout", "MISSED_DEADLINE_* after 2 s", got)
+        recorder.expect(timed_out, "an endless loop, default timeout", "MISSED_DEADLINE_* after 2 s", got)
     with prepared_model(target, "while_5_turns") as model:
         run = RunOptions(loop_timeout_ns=MAXIMUM_LOOP_TIMEOUT_NS)
         answer = target.execute(model, builtin_request("while_5_turns"), run).outcome
-        recorder.expect_status("STATIC-01", answer, "a loop timeout of 15 s")
+        recorder.expect_status(answer, "a loop timeout of 15 s")
 
 
 @check("STATIC-02")
 def _operand_type_numbers(target: Target, recorder: CheckRecorder) -> None:
     for type_ in OperandType:
         number = int(enums_pb2.OperandType.Value(f"OPERAND_TYPE_{type_.name}"))
-        recorder.expect("STATIC-02", number == type_, f"the number of {type_.name}", str(int(type_)), number)
+        recorder.expect(number == type_, f"the number of {type_.name}", str(int(type_)), number)
 
 
 @check("STATIC-03")
 def _operation_type_numbers(target: Target, recorder: CheckRecorder) -> None:
     for type_ in OperationType:
         number = int(enums_pb2.OperationType.Value(f"OPERATION_TYPE_{type_.name}"))
-        recorder.expect("STATIC-03", number == type_, f"the number of {type_.name}", str(int(type_)), number)
+        recorder.expect(number == type_, f"the number of {type_.name}", str(int(type_)), number)

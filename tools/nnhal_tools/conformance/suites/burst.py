@@ -41,17 +41,17 @@ def _burst(target: Target, case: Case, recorder: CheckRecorder) -> None:
         bursts.open_burst(target, prepared_case.model_handle(recorder)) as (answer, handle),
     ):
         created = answer.status == ErrorStatus.NONE
-        recorder.expect("BURST-01", created, "configureExecutionBurst", "NONE and a burst", answer)
+        recorder.expect(created, "configureExecutionBurst", "NONE and a burst", answer, check="BURST-01")
         for check, identifiers in _invalid_identifiers(len(staged.request.pools)):
             message = bursts.execute_message(target, handle, staged.request, identifiers, DEFAULT_RUN)
             for call, execute in (("", bursts.execute_burst), ("a stream, ", bursts.call_on_stream)):
                 answer = execute(target, message).outcome
-                recorder.expect_status(check, answer, f"{call}identifiers {identifiers}", INVALID)
+                recorder.expect_status(answer, f"{call}identifiers {identifiers}", INVALID, check=check)
         answer = bursts.release_memory(target, handle, INVALID_IDENTIFIER)
         stimulus = f"releaseMemoryResource({INVALID_IDENTIFIER})"
-        recorder.expect_status("BURST-05", answer, stimulus, INVALID)
+        recorder.expect_status(answer, stimulus, INVALID, check="BURST-05")
         answer = bursts.call_on_stream(target, bursts.release_message(target, handle, INVALID_IDENTIFIER)).outcome
-        recorder.expect_status("BURST-05", answer, f"a stream, {stimulus}", INVALID)
+        recorder.expect_status(answer, f"a stream, {stimulus}", INVALID, check="BURST-05")
 
 
 def _invalid_identifiers(pools: int) -> Iterator[tuple[str, list[int]]]:

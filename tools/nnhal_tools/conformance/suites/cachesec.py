@@ -42,12 +42,18 @@ def _expect_unharmed(trial: CacheRoundTrip, check: str, retrieved: RetrievedMode
     """Expect a model if and only if the status is NONE, and a device that still responds."""
     agrees = (retrieved.outcome.status == ErrorStatus.NONE) == bool(retrieved.model)
     trial.recorder.expect(
-        check, agrees, f"prepareModelFromCache, {situation}", "a model if and only if the status is NONE", retrieved
+        agrees,
+        f"prepareModelFromCache, {situation}",
+        "a model if and only if the status is NONE",
+        retrieved,
+        check=check,
     )
     try:
         trial.target.ping()
     except NotServiceSpecific as error:
-        trial.recorder.expect(check, False, f"a ping after prepareModelFromCache, {situation}", "a response", error)
+        trial.recorder.expect(
+            False, f"a ping after prepareModelFromCache, {situation}", "a response", error, check=check
+        )
 
 
 def _register(

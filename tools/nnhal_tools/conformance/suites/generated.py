@@ -158,7 +158,9 @@ def _check_signed_variant(original: VectorTrial, variant: Case, recorder: CheckR
     with closing(VectorTrial(target, variant)) as trial, attribute_failures("GEN-35"):
         skipped = [_is_skipped(candidate, recorder) for candidate in (original, trial)]
         agree = skipped[0] == skipped[1]
-        recorder.expect("GEN-34", agree, "a quant8 model and its signed variant", "both supported or both not", skipped)
+        recorder.expect(
+            agree, "a quant8 model and its signed variant", "both supported or both not", skipped, check="GEN-34"
+        )
         if all(skipped):
             raise Skipped("X1", "neither the model nor its signed variant is fully supported")
         with case_request(target, variant) as request:
@@ -185,4 +187,4 @@ def _must_fail(target: Target, case: Case, recorder: CheckRecorder) -> None:
         execution = target.execute(preparation.model, request)
     target.release(preparation.model)
     failed = execution.outcome.status != ErrorStatus.NONE
-    recorder.expect("VALREQ-11", failed, "an execution that must fail", "an error", execution.outcome)
+    recorder.expect(failed, "an execution that must fail", "an error", execution.outcome, check="VALREQ-11")

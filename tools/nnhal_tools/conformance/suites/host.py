@@ -95,7 +95,7 @@ def exit_while_compiling(target: Target, recorder: CheckRecorder) -> None:
             right = len(outcome.callbacks) == 1 and outcome.callback.status != ErrorStatus.NONE and not outcome.model
             stimulus = f"preparation {number + 1} by a backend that exits while it compiles"
             got = f"{outcome.events}, {outcome.callback}"
-            recorder.expect("HOST-01", right, stimulus, "one callback, with an error and no model", got)
+            recorder.expect(right, stimulus, "one callback, with an error and no model", got)
 
 
 @check("HOST-02")
@@ -106,7 +106,7 @@ def invalid_answers_of_supports(target: Target, recorder: CheckRecorder) -> None
             answer, supported = witness.target.supported_operations(chain("ADD"))
             right = answer.status == ErrorStatus.NONE and supported == expected
             stimulus = f"getSupportedOperations of {backends}, {mode}"
-            recorder.expect("HOST-02", right, stimulus, str(expected), f"{answer} {supported}")
+            recorder.expect(right, stimulus, str(expected), f"{answer} {supported}")
 
 
 @check("HOST-03")
@@ -115,12 +115,12 @@ def invalid_performance(target: Target, recorder: CheckRecorder) -> None:
     with hosted_witness(target, "performance-zero", f"{ID},CpuRef") as witness:
         answer, response = witness.target.call("Device.GetCapabilities")
         stimulus = "getCapabilities with a backend whose performance is (0, -1)"
-        recorder.expect("HOST-03", response is not None, stimulus, "NONE", answer)
+        recorder.expect(response is not None, stimulus, "NONE", answer)
         figures = [
             getattr(entry.info, name) for entry in response.operand_performance for name in ("exec_time", "power_usage")
         ]
         right = all(isfinite(figure) and figure > 0 for figure in figures)
-        recorder.expect("HOST-03", right, stimulus, "finite figures above 0", figures)
+        recorder.expect(right, stimulus, "finite figures above 0", figures)
 
 
 @check("HOST-16")
@@ -129,10 +129,10 @@ def performance_of_few_operations(target: Target, recorder: CheckRecorder) -> No
     with hosted_witness(target) as witness:
         answer, response = witness.target.call("Device.GetCapabilities")
         stimulus = "getCapabilities of a device that only adds floats"
-        recorder.expect("HOST-16", response is not None, stimulus, "NONE", answer)
+        recorder.expect(response is not None, stimulus, "NONE", answer)
         types = [int(entry.type) for entry in response.operand_performance]
         right = int(OperandType.TENSOR_FLOAT32) in types
-        recorder.expect("HOST-16", right, stimulus, "the performance of TENSOR_FLOAT32", types)
+        recorder.expect(right, stimulus, "the performance of TENSOR_FLOAT32", types)
 
 
 @check("HOST-04")
@@ -140,9 +140,9 @@ def ill_formed_extension(target: Target, recorder: CheckRecorder) -> None:
     """Check that every listed extension is well-formed."""
     with hosted_witness(target, "extension-ill-formed") as witness:
         answer, response = witness.target.call("Device.GetSupportedExtensions")
-        recorder.expect("HOST-04", response is not None, "getSupportedExtensions", "NONE", answer)
+        recorder.expect(response is not None, "getSupportedExtensions", "NONE", answer)
         for extension in response.extensions:
-            expect_well_formed(recorder, extension, "HOST-04")
+            expect_well_formed(recorder, extension)
 
 
 @check("HOST-11")
@@ -151,9 +151,9 @@ def _version_of_an_edited_backend(target: Target, recorder: CheckRecorder) -> No
     for edit in ("", "# edited"):
         with hosted_witness(target, edit=edit) as witness:
             answer, response = witness.target.call("Device.GetVersionString")
-            recorder.expect("HOST-11", response is not None, "getVersionString", "NONE", answer)
+            recorder.expect(response is not None, "getVersionString", "NONE", answer)
             versions.append(response.version)
-    recorder.expect("HOST-11", len(set(versions)) == 2, "getVersionString of an edited backend", "another", versions)
+    recorder.expect(len(set(versions)) == 2, "getVersionString of an edited backend", "another", versions)
 
 
 # ---- Extensions -----------------------------------------------------------------------------------------
@@ -166,11 +166,9 @@ def extension_in_each_call(target: Target, recorder: CheckRecorder) -> None:
         model = _prepared_extension(witness.target, recorder)
         for path, execute in reachable_calls(witness.target).items():
             execution = execute(witness.target, model, _row_request(), DEFAULT_RUN)
-            got: object = execution.outcome
-            if execution.outcome.status == ErrorStatus.NONE:
-                (output,) = execution.outputs
-                got = None if output is None else output.tobytes()
-            recorder.expect("HOST-05", got == ROW.tobytes(), f"{path}, an extension", "the bytes of the input", got)
+            right = execution.outcome.status == ErrorStatus.NONE and execution.output_bytes == [ROW.tobytes()]
+            got = f"{execution.outcome} {execution.output_bytes}"
+            recorder.expect(right, f"{path}, an extension", "the bytes of the input", got)
 
 
 @check("HOST-05", "buffers")
@@ -180,29 +178,28 @@ def extension_in_buffers(target: Target, recorder: CheckRecorder) -> None:
         session = witness.target
         model = _prepared_extension(session, recorder)
         answer, buffer = allocate(session, [model], [buffer_role(0, 0)])
-        recorder.expect("HOST-05", buffer is not None, "allocate for an extension type", "a buffer", answer)
+        recorder.expect(buffer is not None, "allocate for an extension type", "a buffer", answer)
         assert buffer is not None
         answer = copy_from(session, buffer, types_pb2.Memory(inline=ROW.tobytes()))
-        recorder.expect_status("HOST-05", answer, "copyFrom, an extension type")
+        recorder.expect_status(answer, "copyFrom, an extension type")
         request = _row_request()
         place_in_pool(request.inputs[0], len(request.pools))
         request.pools.add().token = buffer.token
         execution = session.execute(model, request)
-        outputs = [output.tobytes() for output in execution.outputs if output is not None]
-        right = execution.outcome.status == ErrorStatus.NONE and outputs == [ROW.tobytes()]
-        stimulus = "a buffer of an extension type as input"
-        recorder.expect("HOST-05", right, stimulus, "its bytes", f"{execution.outcome} {outputs}")
+        right = execution.outcome.status == ErrorStatus.NONE and execution.output_bytes == [ROW.tobytes()]
+        got = f"{execution.outcome} {execution.output_bytes}"
+        recorder.expect(right, "a buffer of an extension type as input", "its bytes", got)
         answer, data = copy_to(session, buffer, ROW.nbytes)
         right = answer.status == ErrorStatus.NONE and data.tobytes() == ROW.tobytes()
-        recorder.expect("HOST-05", right, "copyTo, an extension type", "the bytes that were copied in", answer)
+        recorder.expect(right, "copyTo, an extension type", "the bytes that were copied in", answer)
 
 
 def _prepared_extension(session: Target, recorder: CheckRecorder) -> bytes:
     answer, supported = session.supported_operations(extension_model())
     got = f"{answer} {supported}"
-    recorder.expect("HOST-05", supported == [True], "getSupportedOperations, an extension", "[True]", got)
+    recorder.expect(supported == [True], "getSupportedOperations, an extension", "[True]", got)
     outcome = _prepare(session, extension_model())
-    recorder.expect("HOST-05", bool(outcome.model), "prepareModel, an extension", "NONE", outcome.callback)
+    recorder.expect(bool(outcome.model), "prepareModel, an extension", "NONE", outcome.callback)
     return outcome.model
 
 
@@ -216,7 +213,7 @@ def creator_beside_the_plugin(target: Target, recorder: CheckRecorder) -> None:
     with hosted_witness(target) as witness:
         answer, supported = witness.target.supported_operations(extension_model())
         stimulus = "getSupportedOperations, an operation of a module beside the plug-in"
-        recorder.expect("HOST-12", supported == [True], stimulus, "[True]", f"{answer} {supported}")
+        recorder.expect(supported == [True], stimulus, "[True]", f"{answer} {supported}")
 
 
 @check("HOST-06")
@@ -227,10 +224,10 @@ def extension_constant_of_another_size(target: Target, recorder: CheckRecorder) 
             answer, supported = witness.target.supported_operations(extension_model(constant))
             right = answer.status == ErrorStatus.INVALID_ARGUMENT or supported == [False]
             stimulus = f"getSupportedOperations, 3 elements of 4 bytes with a constant of {len(constant)} bytes"
-            recorder.expect("HOST-06", right, stimulus, "INVALID_ARGUMENT or [False]", f"{answer} {supported}")
+            recorder.expect(right, stimulus, "INVALID_ARGUMENT or [False]", f"{answer} {supported}")
             outcome = _prepare(witness.target, extension_model(constant))
             stimulus = f"prepareModel with a constant of {len(constant)} bytes"
-            recorder.expect("HOST-06", not outcome.model, stimulus, "an error and no model", outcome.callback)
+            recorder.expect(not outcome.model, stimulus, "an error and no model", outcome.callback)
 
 
 # ---- Notices --------------------------------------------------------------------------------------------
@@ -249,7 +246,7 @@ def _expect_notices(recorder: CheckRecorder, witness: HostedWitness, operations:
     outcome = _prepare(witness.target, chain(*operations))
     right = outcome.backends.count(ID) == operations.count("ADD")
     stimulus = f"--backends {ID},CpuRef --no-merge-partitions, a model of {', '.join(operations)}"
-    recorder.expect("HOST-07", right, stimulus, f"each ADD on {ID}", outcome.backends)
+    recorder.expect(right, stimulus, f"each ADD on {ID}", outcome.backends)
     witness.target.release(outcome.model)
     _is_soon(lambda: any("after-unload-network" in event for event in witness.trace[before:]))
     trace = witness.trace[before:]
@@ -258,11 +255,11 @@ def _expect_notices(recorder: CheckRecorder, witness: HostedWitness, operations:
     kinds = ("before-load", "after-load", "before-unload", "after-unload")
     expected = [f"{kind}-network {number}" for kind in kinds]
     stimulus = f"notices of a model of {', '.join(operations)}"
-    recorder.expect("HOST-07", notices == expected, stimulus, "one of each kind, in order", trace)
+    recorder.expect(notices == expected, stimulus, "one of each kind, in order", trace)
     work = [index for index, event in enumerate(trace) if event in ("optimize", "compile")]
     first, last = trace.index(expected[0]), trace.index(expected[1])
     enclosed = all(first < index < last for index in work)
-    recorder.expect("HOST-07", enclosed, stimulus, "all work between before-load and after-load", trace)
+    recorder.expect(enclosed, stimulus, "all work between before-load and after-load", trace)
 
 
 @check("HOST-10")
@@ -273,7 +270,7 @@ def closed_when_the_service_stops(target: Target, recorder: CheckRecorder) -> No
         witness.stop()
         trace = witness.trace
         right = 0 < trace.count("factory") == trace.count("close") and trace[-1] == "close"
-        recorder.expect("HOST-10", right, "a service that stops", "as many calls of close as of the factory", trace)
+        recorder.expect(right, "a service that stops", "as many calls of close as of the factory", trace)
 
 
 # ---- Settings of the operator ---------------------------------------------------------------------------
@@ -283,9 +280,7 @@ def closed_when_the_service_stops(target: Target, recorder: CheckRecorder) -> No
 def _options_of_the_operator(target: Target, recorder: CheckRecorder) -> None:
     with hosted_witness(target, "", ID, "--backend-option", f"{ID}.color=blue") as witness:
         right = "option color=blue" in witness.trace
-        recorder.expect(
-            "HOST-13", right, f"--backend-option {ID}.color=blue", "color=blue at the factory", witness.trace
-        )
+        recorder.expect(right, f"--backend-option {ID}.color=blue", "color=blue at the factory", witness.trace)
 
 
 @check("HOST-14")
@@ -298,7 +293,7 @@ def _type_of_the_hardware(target: Target, recorder: CheckRecorder) -> None:
             answer, response = witness.target.call("Device.GetType")
             got = int(response.type) if response else answer
             stimulus = f"getType of a device with a backend for a GPU, {' '.join(options)}"
-            recorder.expect("HOST-14", got == expected, stimulus, expected.name, got)
+            recorder.expect(got == expected, stimulus, expected.name, got)
 
 
 @check("HOST-15")
@@ -307,10 +302,10 @@ def allocator_of_the_operator(target: Target, recorder: CheckRecorder) -> None:
     for options, expected in (((), 0), (("--allocator", "huge-pages"), 1)):
         with hosted_witness(target, "", ID, *options) as witness:
             outcome = _prepare(witness.target, chain("ADD"))
-            recorder.expect("HOST-15", bool(outcome.model), "prepareModel", "NONE", outcome.callback)
+            recorder.expect(bool(outcome.model), "prepareModel", "NONE", outcome.callback)
             count = witness.trace.count("use-allocator")
             stimulus = f"a service with {' '.join(options) or 'no allocator'}"
-            recorder.expect("HOST-15", count == expected, stimulus, f"{expected} calls of use_allocator", count)
+            recorder.expect(count == expected, stimulus, f"{expected} calls of use_allocator", count)
 
 
 # ---- Memory of a backend --------------------------------------------------------------------------------
@@ -320,19 +315,18 @@ def allocator_of_the_operator(target: Target, recorder: CheckRecorder) -> None:
 def _memory_of_the_backend(target: Target, recorder: CheckRecorder) -> None:
     with hosted_witness(target, "own-memory") as witness:
         outcome = _prepare(witness.target, chain("ADD"))
-        recorder.expect("HOST-17", bool(outcome.model), "prepareModel", "NONE", outcome.callback)
+        recorder.expect(bool(outcome.model), "prepareModel", "NONE", outcome.callback)
         for path, execute in reachable_calls(witness.target).items():
             before = len(witness.trace)
             execution = execute(witness.target, outcome.model, _row_request(), DEFAULT_RUN)
-            outputs = [output.tobytes() for output in execution.outputs if output is not None]
-            right = execution.outcome.status == ErrorStatus.NONE and outputs == [(ROW + ROW).tobytes()]
-            recorder.expect("HOST-17", right, path, f"{ROW + ROW}", f"{execution.outcome} {outputs}")
+            right = execution.outcome.status == ErrorStatus.NONE and execution.output_bytes == [(ROW + ROW).tobytes()]
+            recorder.expect(right, path, f"{ROW + ROW}", f"{execution.outcome} {execution.output_bytes}")
             events = witness.trace[before:]
             runs = events.count("wait")
             stimulus = f"{path}, work of a backend with memory of its own"
-            recorder.expect("HOST-17", runs > 0, stimulus, "an end of each execution after a wait", events)
+            recorder.expect(runs > 0, stimulus, "an end of each execution after a wait", events)
             copies = events.count("copy")
-            recorder.expect("HOST-17", copies == 2 * runs, stimulus, "a copy in and a copy out of each", events)
+            recorder.expect(copies == 2 * runs, stimulus, "a copy in and a copy out of each", events)
 
 
 @check("HOST-18")
@@ -340,10 +334,10 @@ def _memory_manager_for_workloads(target: Target, recorder: CheckRecorder) -> No
     with hosted_witness(target, "planned-memory") as witness:
         outcome = _prepare(witness.target, chain("ADD"))
         execution = witness.target.execute(outcome.model, _row_request())
-        recorder.expect_status("HOST-18", execution.outcome, "SYNC")
+        recorder.expect_status(execution.outcome, "SYNC")
         wanted = ["memory-manager", "compile", "workload-factory with the manager"]
         events = [event for event in witness.trace if event in wanted]
-        recorder.expect("HOST-18", events == wanted, "prepareModel, planned memory", str(wanted), witness.trace)
+        recorder.expect(events == wanted, "prepareModel, planned memory", str(wanted), witness.trace)
 
 
 # ---- Profiles -------------------------------------------------------------------------------------------
@@ -359,12 +353,12 @@ def profiling_context_of_each_call(target: Target, recorder: CheckRecorder) -> N
                 before = len(witness.trace)
                 run = RunOptions(hints=types_pb2.ExecutionConfig(profile=profile))
                 answer = CALLS[path](witness.target, outcome.model, _row_request(), run).outcome
-                recorder.expect_status("HOST-19", answer, path)
+                recorder.expect_status(answer, path)
                 _is_soon(lambda before=before: _are_ended(witness.trace[before:]))  # type: ignore[misc]
                 events = witness.trace[before:]
                 right = _are_ended(events) and profile == any("profile" in event for event in events)
                 expected = "a begin and an end of each profiled execution, and no others"
-                recorder.expect("HOST-19", right, f"{path}, profile: {profile}", expected, events)
+                recorder.expect(right, f"{path}, profile: {profile}", expected, events)
 
 
 def _are_ended(events: Sequence[str]) -> bool:
@@ -386,13 +380,13 @@ def deadline_and_cancellation_while_compiling(target: Target, recorder: CheckRec
         outcome = _prepare(witness.target, chain("ADD"), SHORT_NS)
         missed = outcome.callback.is_missed_deadline and not outcome.model
         stimulus = "a deadline that passes while a backend compiles"
-        recorder.expect("HOST-08", missed, stimulus, "MISSED_DEADLINE_* and no model", outcome.callback)
+        recorder.expect(missed, stimulus, "MISSED_DEADLINE_* and no model", outcome.callback)
         stream = _launch(witness.target, chain("ADD"))
         _is_soon(lambda: witness.trace.count("compile") == 2)
         stream.cancel()  # type: ignore[attr-defined]
         ended = _is_soon(lambda: witness.trace.count("compile ends") == 2)
         stimulus = "a preparation that is cancelled while a backend compiles"
-        recorder.expect("HOST-08", ended, stimulus, "the end of the compilation", witness.trace)
+        recorder.expect(ended, stimulus, "the end of the compilation", witness.trace)
 
 
 @check("HOST-09")
@@ -402,7 +396,7 @@ def deadline_in_the_queue(target: Target, recorder: CheckRecorder) -> None:
         outcome = _prepare(witness.target, chain("ADD", "ADD"), SHORT_NS)
     right = outcome.callback.status == ErrorStatus.MISSED_DEADLINE_TRANSIENT and not outcome.model
     stimulus = "a deadline that passes while other preparations block the device"
-    recorder.expect("HOST-09", right, stimulus, "MISSED_DEADLINE_TRANSIENT, while they still run", outcome.callback)
+    recorder.expect(right, stimulus, "MISSED_DEADLINE_TRANSIENT, while they still run", outcome.callback)
 
 
 @contextmanager

@@ -55,7 +55,7 @@ def _qos(target: Target, case: Case, recorder: CheckRecorder) -> None:
     model = target.upload_large_pools(case.model())
     outcome, supported = target.supported_operations(model)
     complete = outcome.status == ErrorStatus.NONE and bool(supported)
-    recorder.expect("QOS-01", complete, "getSupportedOperations", "NONE and a list", outcome)
+    recorder.expect(complete, "getSupportedOperations", "NONE and a list", outcome, check="QOS-01")
     handles = []
     try:
         for check, options in PREPARATIONS.items():
@@ -71,14 +71,18 @@ def _qos(target: Target, case: Case, recorder: CheckRecorder) -> None:
 def _check_preparation(recorder: CheckRecorder, preparation: PreparationOutcome, check: str, supported: bool) -> None:
     stimulus = f"prepareModel, {_description(check)}"
     recorder.expect(
-        "QOS-02", preparation.launch.status == ErrorStatus.NONE, stimulus, "NONE at launch", preparation.launch
+        preparation.launch.status == ErrorStatus.NONE, stimulus, "NONE at launch", preparation.launch, check="QOS-02"
     )
     callback = preparation.callback
     is_none = callback.status == ErrorStatus.NONE
     if not is_none:
-        recorder.expect("QOS-03", not preparation.model, stimulus, "no model with an error", callback)
+        recorder.expect(not preparation.model, stimulus, "no model with an error", callback, check="QOS-03")
     recorder.expect(
-        "QOS-09", is_none == bool(preparation.model), stimulus, "a model if and only if the status is NONE", callback
+        is_none == bool(preparation.model),
+        stimulus,
+        "a model if and only if the status is NONE",
+        callback,
+        check="QOS-09",
     )
     if not is_none and not supported:
         raise Skipped("X1", f"not fully supported: {callback}")
@@ -101,14 +105,14 @@ def _check_executions(target: Target, case: Case, recorder: CheckRecorder, model
 def _check_status(recorder: CheckRecorder, check: str, stimulus: str, outcome: CallOutcome) -> None:
     if check in MAY_MISS:
         valid = outcome.status == ErrorStatus.NONE or outcome.is_missed_deadline
-        recorder.expect(check, valid, stimulus, "NONE or MISSED_DEADLINE_*", outcome)
+        recorder.expect(valid, stimulus, "NONE or MISSED_DEADLINE_*", outcome, check=check)
     else:
-        recorder.expect_status(check, outcome, stimulus)
+        recorder.expect_status(outcome, stimulus, check=check)
 
 
 def _check_execution_outputs(recorder: CheckRecorder, case: Case, execution: ExecutionOutcome) -> None:
     count = len(execution.shapes)
-    recorder.expect("QOS-18", count in (0, len(case.outputs)), "outputs", "no shapes or one per output", count)
+    recorder.expect(count in (0, len(case.outputs)), "outputs", "no shapes or one per output", count, check="QOS-18")
     check_shapes(recorder, case, execution, "QOS-18")
     check_outputs(recorder, case, execution, "QOS-19")
 

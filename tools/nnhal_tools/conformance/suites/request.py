@@ -104,7 +104,7 @@ def _must_fail(target: Target, case: Case, recorder: CheckRecorder) -> None:
         with case_request(target, case, padded=False) as request:
             execution = target.execute(preparation.model, request)
         failed = execution.outcome.status not in (ErrorStatus.NONE, ErrorStatus.OUTPUT_INSUFFICIENT_SIZE)
-        recorder.expect("VALREQ-11", failed, "an execution that must fail", "an error", execution.outcome)
+        recorder.expect(failed, "an execution that must fail", "an error", execution.outcome, check="VALREQ-11")
     finally:
         target.release(preparation.model)
         target.release_pools(model.pools)

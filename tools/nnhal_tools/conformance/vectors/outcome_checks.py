@@ -27,9 +27,11 @@ class OutcomeChecks:
     def fully_specified(self, recorder: CheckRecorder, execution: ExecutionOutcome) -> None:
         """Check an execution with fully specified outputs."""
         stimulus = "outputs fully specified"
-        recorder.expect_status("GEN-14", execution.outcome, stimulus)
+        recorder.expect_status(execution.outcome, stimulus, check="GEN-14")
         count = len(execution.shapes)
-        recorder.expect("GEN-15", count in (0, len(self.case.outputs)), stimulus, "no shapes or one per output", count)
+        recorder.expect(
+            count in (0, len(self.case.outputs)), stimulus, "no shapes or one per output", count, check="GEN-15"
+        )
         check_shapes(recorder, self.case, execution)
         check_outputs(recorder, self.case, execution)
 
@@ -37,9 +39,9 @@ class OutcomeChecks:
         """Check an execution whose outputs have unspecified dimensions."""
         stimulus = "outputs of unspecified dimensions"
         _allow_general_failure(execution)
-        recorder.expect_status("GEN-20", execution.outcome, stimulus)
+        recorder.expect_status(execution.outcome, stimulus, check="GEN-20")
         count = len(execution.shapes)
-        recorder.expect("GEN-21", count == len(self.case.outputs), stimulus, "one shape per output", count)
+        recorder.expect(count == len(self.case.outputs), stimulus, "one shape per output", count, check="GEN-21")
         check_shapes(recorder, self.case, execution)
         check_outputs(recorder, self.case, execution)
 
@@ -47,24 +49,26 @@ class OutcomeChecks:
         """Check an execution whose output 0 is one byte too small."""
         stimulus = "output 0 one byte too small"
         _allow_general_failure(execution)
-        recorder.expect_status("GEN-23", execution.outcome, stimulus, ErrorStatus.OUTPUT_INSUFFICIENT_SIZE)
+        recorder.expect_status(execution.outcome, stimulus, ErrorStatus.OUTPUT_INSUFFICIENT_SIZE, check="GEN-23")
         count = len(execution.shapes)
-        recorder.expect("GEN-24", count == len(self.case.outputs), stimulus, "one shape per output", count)
+        recorder.expect(count == len(self.case.outputs), stimulus, "one shape per output", count, check="GEN-24")
         for i, (shape, expected) in enumerate(zip(execution.shapes, self.case.outputs, strict=True)):
             sufficient = shape.is_sufficient
-            recorder.expect("GEN-25", sufficient == (i > 0), f"isSufficient of output {i}", str(i > 0), sufficient)
+            recorder.expect(
+                sufficient == (i > 0), f"isSufficient of output {i}", str(i > 0), sufficient, check="GEN-25"
+            )
             dimensions, returned = list(expected.array.shape), list(shape.dimensions)
             fits = len(dimensions) == len(returned) and all(
                 length in (0, dimension) for dimension, length in zip(dimensions, returned, strict=True)
             )
-            recorder.expect("GEN-26", fits, f"dimensions of output {i}", str(dimensions), returned)
+            recorder.expect(fits, f"dimensions of output {i}", str(dimensions), returned, check="GEN-26")
 
     def endless_loop(self, recorder: CheckRecorder, execution: ExecutionOutcome) -> None:
         """Check that the loop timeout has ended an endless loop."""
         _allow_general_failure(execution)
         missed = execution.outcome.is_missed_deadline
         recorder.expect(
-            "GEN-33", missed, "an endless loop with a timeout of 1 ms", "MISSED_DEADLINE_*", execution.outcome
+            missed, "an endless loop with a timeout of 1 ms", "MISSED_DEADLINE_*", execution.outcome, check="GEN-33"
         )
 
 
@@ -75,7 +79,7 @@ def must_be_refused(check: str, situation: str) -> OutcomeCheck:
         if check != "GEN-16":
             _allow_general_failure(execution)
         recorder.expect_status(
-            check, execution.outcome, f"a fenced execution, {situation}", ErrorStatus.INVALID_ARGUMENT
+            execution.outcome, f"a fenced execution, {situation}", ErrorStatus.INVALID_ARGUMENT, check=check
         )
 
     return check_outcome

@@ -26,10 +26,14 @@ def check_timing(
     device, driver = execution.timing
     if not measure:
         absent = (device, driver) == (-1, -1)
-        recorder.expect(unmeasured, absent, "an execution without measureTiming", "timing (-1, -1)", execution.timing)
+        recorder.expect(
+            absent, "an execution without measureTiming", "timing (-1, -1)", execution.timing, check=unmeasured
+        )
     else:
         plausible = -1 in (device, driver) or device <= driver
-        recorder.expect("GEN-13", plausible, "an execution with measureTiming", "device <= driver", execution.timing)
+        recorder.expect(
+            plausible, "an execution with measureTiming", "device <= driver", execution.timing, check="GEN-13"
+        )
 
 
 def check_shapes(recorder: CheckRecorder, case: Case, execution: ExecutionOutcome, check: str = "GEN-17") -> None:
@@ -42,7 +46,7 @@ def check_shapes(recorder: CheckRecorder, case: Case, execution: ExecutionOutcom
         right = shape.is_sufficient and tuple(shape.dimensions) == expected.array.shape
         expectation = f"{list(expected.array.shape)}, isSufficient True"
         got = f"{list(shape.dimensions)}, isSufficient {shape.is_sufficient}"
-        recorder.expect(check, right, f"shape of output {i}", expectation, got)
+        recorder.expect(right, f"shape of output {i}", expectation, got, check=check)
 
 
 def check_outputs(recorder: CheckRecorder, case: Case, execution: ExecutionOutcome, check: str = "GEN-18") -> None:

@@ -65,15 +65,15 @@ def builtin_request(name: str) -> types_pb2.Request:
     return inline_request(case.inputs, [output.array.nbytes for output in case.outputs])
 
 
-def expect_correct(recorder: CheckRecorder, check: str, name: str, execution: ExecutionOutcome, stimulus: str) -> None:
+def expect_correct(recorder: CheckRecorder, name: str, execution: ExecutionOutcome, stimulus: str) -> None:
     """Check that an execution of a built-in vector succeeded with the expected outputs.
 
     Raises:
         CheckFailed: it failed, or an output is wrong.
     """
-    recorder.expect_status(check, execution.outcome, stimulus)
+    recorder.expect_status(execution.outcome, stimulus)
     try:
-        check_shapes(recorder, builtin_case(name), execution, check)
-        check_outputs(recorder, builtin_case(name), execution, check)
+        check_shapes(recorder, builtin_case(name), execution, recorder.id)
+        check_outputs(recorder, builtin_case(name), execution, recorder.id)
     except CheckFailed as failed:
-        raise CheckFailed(check, f"{stimulus}, {failed.stimulus}", failed.expected, failed.got) from None
+        raise CheckFailed(recorder.id, f"{stimulus}, {failed.stimulus}", failed.expected, failed.got) from None

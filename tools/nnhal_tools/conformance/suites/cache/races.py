@@ -44,7 +44,7 @@ def _save_mul(trial: CacheRoundTrip) -> dict[str, bytes]:
     names = [f"{name}_mul" for name in trial.model_files]
     with trial.folder.open_files(names, trial.data_files) as files:
         prepared = prepare_and_save(trial.target, case.model(), file_cache(TOKEN, files))
-    trial.recorder.expect("CACHE-06", bool(prepared.model), "saving MUL", "NONE and a model", prepared.callback)
+    trial.recorder.expect(bool(prepared.model), "saving MUL", "NONE and a model", prepared.callback, check="CACHE-06")
     trial.target.release(prepared.model)
     return {name: trial.folder.read_file(mul) for name, mul in zip(trial.model_files, names, strict=True)}
 
@@ -83,7 +83,7 @@ def _expect_add_or_nothing(trial: CacheRoundTrip, check: str, retrieved: Retriev
     is_none = retrieved.outcome.status == ErrorStatus.NONE
     stimulus = "prepareModelFromCache while model files are overwritten"
     trial.recorder.expect(
-        check, is_none == bool(retrieved.model), stimulus, "a model if and only if the status is NONE", retrieved
+        is_none == bool(retrieved.model), stimulus, "a model if and only if the status is NONE", retrieved, check=check
     )
     if retrieved.model:
         trial.check_execution(check, retrieved.model, "a model from the cache", ["SYNC"])

@@ -113,5 +113,7 @@ def _expect_saved_model(
     if retrieved.is_refused:
         raise Skipped("X6", f"nothing was saved: {retrieved}")
     succeeded = not retrieved.outcome.status and bool(retrieved.model)
-    trial.recorder.expect(found_check, succeeded, f"prepareModelFromCache, {situation}", "NONE and a model", retrieved)
+    trial.recorder.expect(
+        succeeded, f"prepareModelFromCache, {situation}", "NONE and a model", retrieved, check=found_check
+    )
     trial.check_execution(execution_check, retrieved.model, "a model from the cache")

@@ -43,7 +43,6 @@ Roles = Sequence[types_pb2.BufferRole]
 def allocated_buffer(
     target: Target,
     recorder: CheckRecorder,
-    check_: str,
     models: Sequence[bytes],
     inputs: Roles = (),
     outputs: Roles = (),
@@ -55,7 +54,7 @@ def allocated_buffer(
     """
     answer, buffer = allocate(target, models, inputs, outputs)
     expected = "a buffer and a token, or GENERAL_FAILURE"
-    recorder.expect(check_, is_valid_allocation(answer, buffer), "a valid allocation", expected, f"{answer}, {buffer}")
+    recorder.expect(is_valid_allocation(answer, buffer), "a valid allocation", expected, f"{answer}, {buffer}")
     if buffer is None:
         raise Skipped("X3", str(answer))
     try:
@@ -71,17 +70,17 @@ def move_to_buffer(request: types_pb2.Request, argument: types_pb2.RequestArgume
 
 
 def _copy_in(
-    target: Target, recorder: CheckRecorder, check_: str, buffer: AllocatedBuffer, array: AnyArray, shape: Sequence[int]
+    target: Target, recorder: CheckRecorder, buffer: AllocatedBuffer, array: AnyArray, shape: Sequence[int]
 ) -> None:
     answer = copy_from(target, buffer, types_pb2.Memory(inline=array.tobytes()), shape)
-    recorder.expect_status(check_, answer, f"copyFrom of {list(array.shape)}")
+    recorder.expect_status(answer, f"copyFrom of {list(array.shape)}")
 
 
 def _expect_uninitialized(
     target: Target, recorder: CheckRecorder, buffer: AllocatedBuffer, size: int, situation: str
 ) -> None:
     answer, _ = copy_to(target, buffer, size)
-    recorder.expect_status("EXTRA-09", answer, f"copyTo after {situation}", FAILURE)
+    recorder.expect_status(answer, f"copyTo after {situation}", FAILURE)
 
 
 @check("EXTRA-09", "after a failed copy")
@@ -90,15 +89,15 @@ def after_a_failed_copy(target: Target, recorder: CheckRecorder) -> None:
     array = builtin_input(ADD)
     with (
         prepared_model(target, ADD) as model,
-        allocated_buffer(target, recorder, "EXTRA-09", [model], [buffer_role(0, 0)]) as buffer,
+        allocated_buffer(target, recorder, [model], [buffer_role(0, 0)]) as buffer,
     ):
         for situation, memory, shape in (
             ("a copy of too few bytes", types_pb2.Memory(inline=bytes(array.nbytes - 1)), ()),
             ("a copy with another shape", types_pb2.Memory(inline=bytes(array.nbytes)), (3, 2)),
         ):
-            _copy_in(target, recorder, "EXTRA-09", buffer, array, ())
+            _copy_in(target, recorder, buffer, array, ())
             answer = copy_from(target, buffer, memory, shape)
-            recorder.expect_status("EXTRA-09", answer, situation, INVALID)
+            recorder.expect_status(answer, situation, INVALID)
             _expect_uninitialized(target, recorder, buffer, array.nbytes, situation)
 
 
@@ -117,14 +116,14 @@ def _register_failure(situation: str, name: str, run: RunOptions, statuses: Sequ
         array = builtin_case(name).outputs[0].array
         with (
             prepared_model(target, name) as model,
-            allocated_buffer(target, recorder, "EXTRA-09", [model], (), [buffer_role(0, 0)]) as buffer,
+            allocated_buffer(target, recorder, [model], (), [buffer_role(0, 0)]) as buffer,
         ):
             for path, execute in reachable_calls(target).items():
-                _copy_in(target, recorder, "EXTRA-09", buffer, array, ())
+                _copy_in(target, recorder, buffer, array, ())
                 request = builtin_request(name)
                 move_to_buffer(request, request.outputs[0], buffer.token)
                 answer = execute(target, model, request, run).outcome
-                recorder.expect_status("EXTRA-09", answer, f"{path}, {situation}", *statuses)
+                recorder.expect_status(answer, f"{path}, {situation}", *statuses)
                 _expect_uninitialized(target, recorder, buffer, array.nbytes, f"{situation} by {path}")
 
 
@@ -137,22 +136,19 @@ def tokens(target: Target, recorder: CheckRecorder) -> None:
     """Check that live buffers have unique tokens, and that every call rejects the token of a released buffer."""
     with prepared_model(target, ADD) as model, ExitStack() as stack:
         buffers = [
-            stack.enter_context(allocated_buffer(target, recorder, "EXTRA-10", [model], [buffer_role(0, 0)]))
-            for _ in range(5)
+            stack.enter_context(allocated_buffer(target, recorder, [model], [buffer_role(0, 0)])) for _ in range(5)
         ]
         all_tokens = [buffer.token for buffer in buffers]
-        recorder.expect(
-            "EXTRA-10", len(set(all_tokens)) == len(all_tokens), "tokens of live buffers", "unique tokens", all_tokens
-        )
+        recorder.expect(len(set(all_tokens)) == len(all_tokens), "tokens of live buffers", "unique tokens", all_tokens)
         array = builtin_input(ADD)
-        _copy_in(target, recorder, "EXTRA-10", buffers[0], array, ())
+        _copy_in(target, recorder, buffers[0], array, ())
         target.release(buffers[0].handle)
         for path, execute in reachable_calls(target).items():
             request = builtin_request(ADD)
             move_to_buffer(request, request.inputs[0], buffers[0].token)
             answer = execute(target, model, request, DEFAULT_RUN).outcome
             stimulus = f"{path}, the token of a released buffer"
-            recorder.expect_status("EXTRA-10", answer, stimulus, INVALID)
+            recorder.expect_status(answer, stimulus, INVALID)
 
 
 @check("EXTRA-10", "unique tokens in the service")
@@ -160,17 +156,17 @@ def tokens_of_the_service(target: Target, recorder: CheckRecorder) -> None:
     """Check that live buffers of several sessions, and of all devices of the service, have unique tokens."""
     tokens: dict[int, str] = {}
     answer, listed = target.call("Device.ListDevices")
-    recorder.expect("EXTRA-10", listed is not None, "ListDevices", "NONE", answer)
+    recorder.expect(listed is not None, "ListDevices", "NONE", answer)
     with ExitStack() as stack:
         for name in listed.devices:
             for number in range(2):
                 session = stack.enter_context(Target(target.address, name))
                 model = stack.enter_context(prepared_model(session, ADD))
                 roles = [buffer_role(0, 0)]
-                buffer = stack.enter_context(allocated_buffer(session, recorder, "EXTRA-10", [model], roles))
+                buffer = stack.enter_context(allocated_buffer(session, recorder, [model], roles))
                 owner = f"session {number + 1} on {name}"
                 first = tokens.setdefault(buffer.token, owner)
-                recorder.expect("EXTRA-10", first == owner, f"allocate, {owner}", "a new token", f"that of {first}")
+                recorder.expect(first == owner, f"allocate, {owner}", "a new token", f"that of {first}")
 
 
 @check("EXTRA-10", "released during an execution")
@@ -180,12 +176,12 @@ def released_during_an_execution(target: Target, recorder: CheckRecorder) -> Non
     own_fence = create_fence(target)
     with (
         prepared_model(target, ADD) as model,
-        allocated_buffer(target, recorder, "EXTRA-10", [model], [buffer_role(0, 0)]) as buffer,
+        allocated_buffer(target, recorder, [model], [buffer_role(0, 0)]) as buffer,
     ):
-        _copy_in(target, recorder, "EXTRA-10", buffer, array, ())
+        _copy_in(target, recorder, buffer, array, ())
         request = builtin_request(ADD)
         move_to_buffer(request, request.inputs[0], buffer.token)
-        launcher = WaitingLauncher(target, recorder, "EXTRA-10")
+        launcher = WaitingLauncher(target, recorder)
         with launcher.launch(model, ADD, [own_fence], request=request) as execution:
             target.release(buffer.handle)
             signal_fence(target, own_fence)
@@ -220,12 +216,12 @@ def shapes_over_time(target: Target, recorder: CheckRecorder) -> None:
     first, second = _prepare_open_model(target, "RELU"), _prepare_open_model(target, "NEG")
     try:
         roles = [buffer_role(1, 0)], [buffer_role(0, 0)]
-        with allocated_buffer(target, recorder, "EXTRA-11", [first, second], *roles) as buffer:
+        with allocated_buffer(target, recorder, [first, second], *roles) as buffer:
             for path in ("SYNC", "BURST", "SYNC-R"):
                 for count in (2, 4, 1):
                     _write_and_read(target, recorder, path, (first, second), buffer, _rows(count))
             array = _rows(3)
-            _copy_in(target, recorder, "EXTRA-11", buffer, array, array.shape)
+            _copy_in(target, recorder, buffer, array, array.shape)
             _expect_content(target, recorder, "SYNC", second, buffer, array, "copied in")
     finally:
         target.release(first, second)
@@ -244,7 +240,7 @@ def _write_and_read(
     move_to_buffer(request, request.outputs[0], buffer.token)
     answer = CALLS[path](target, models[0], request, DEFAULT_RUN).outcome
     stimulus = f"{path}, an output of {list(array.shape)} into a buffer of unknown shape"
-    recorder.expect_status("EXTRA-11", answer, stimulus)
+    recorder.expect_status(answer, stimulus)
     _expect_content(target, recorder, path, models[1], buffer, np.maximum(array, 0), "written by another model")
 
 
@@ -264,9 +260,9 @@ def _expect_content(
         execution = CALLS[path](target, model, request, DEFAULT_RUN)
         stimulus = f"{path}, a buffer with {list(array.shape)}, {origin}, read as {[rows, 3]}"
         if rows != array.shape[0]:
-            recorder.expect_status("EXTRA-11", execution.outcome, stimulus, INVALID)
+            recorder.expect_status(execution.outcome, stimulus, INVALID)
             continue
-        recorder.expect_status("EXTRA-11", execution.outcome, stimulus)
+        recorder.expect_status(execution.outcome, stimulus)
         got = execution.outputs[0]
         if got is None or not np.array_equal(got.view(np.float32), -array.ravel()):
             raise CheckFailed("EXTRA-11", stimulus, "the values written last", "other values")

@@ -1,7 +1,7 @@
 """Bursts and reusable executions: memory caches, overlapping runs, changed inputs (EXTRA-07, -20, GEN-19)."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -41,13 +41,12 @@ def _pool(factor: int) -> bytes:
     return build_request(_inputs(factor), [])[1]
 
 
-def _expect_sum(recorder: CheckRecorder, check_: str, execution: ExecutionOutcome, factor: int, stimulus: str) -> None:
+def _expect_sum(recorder: CheckRecorder, execution: ExecutionOutcome, factor: int, stimulus: str) -> None:
     """Expect the outputs of inputs that were multiplied by a factor."""
-    recorder.expect_status(check_, execution.outcome, stimulus)
+    recorder.expect_status(execution.outcome, stimulus)
     a, b = _inputs(factor)
-    got = execution.outputs[0] if execution.outputs else None
-    right = got is not None and got.tobytes() == np.maximum(a + b, 0).tobytes()
-    recorder.expect(check_, right, stimulus, f"the outputs of inputs x{factor}", "other outputs")
+    right = execution.output_bytes == [np.maximum(a + b, 0).tobytes()]
+    recorder.expect(right, stimulus, f"the outputs of inputs x{factor}", "other outputs")
 
 
 # ---- Cached memories ------------------------------------------------------------------------------------
@@ -97,7 +96,7 @@ def _burst_check(id_: str, title: str) -> Callable[[Callable[[Target, CheckRecor
         def single_calls_and_stream(target: Target, recorder: CheckRecorder) -> None:
             for streamed in (False, True):
                 with prepared_model(target, ADD) as model, bursts.open_burst(target, model) as (answer, handle):
-                    recorder.expect_status(id_, answer, "configureExecutionBurst")
+                    recorder.expect_status(answer, "configureExecutionBurst")
                     body(target, recorder, _TestBurst(target, handle, streamed))
 
     return register
@@ -108,32 +107,30 @@ def reuse(target: Target, recorder: CheckRecorder, burst: _TestBurst) -> None:
     """Check that a cached memory is read again for each execution, and that identifiers are independent."""
     handle = target.memory_with(_pool(1))
     other = types_pb2.Memory(inline=_pool(3))
-    _expect_sum(recorder, "EXTRA-20", burst.execute(SLOT, mapped_pool(handle)), 1, f"{burst.name}, first use of {SLOT}")
-    _expect_sum(recorder, "EXTRA-20", burst.execute(OTHER_SLOT, other), 3, f"{burst.name}, first use of {OTHER_SLOT}")
-    _expect_sum(recorder, "EXTRA-20", burst.execute(SLOT), 1, f"{burst.name}, {SLOT} again, its pool unset")
+    _expect_sum(recorder, burst.execute(SLOT, mapped_pool(handle)), 1, f"{burst.name}, first use of {SLOT}")
+    _expect_sum(recorder, burst.execute(OTHER_SLOT, other), 3, f"{burst.name}, first use of {OTHER_SLOT}")
+    _expect_sum(recorder, burst.execute(SLOT), 1, f"{burst.name}, {SLOT} again, its pool unset")
     target.upload(handle, _pool(2))
-    _expect_sum(recorder, "EXTRA-20", burst.execute(SLOT), 2, f"{burst.name}, {SLOT} again, its memory rewritten")
-    _expect_sum(recorder, "EXTRA-20", burst.execute(OTHER_SLOT), 3, f"{burst.name}, {OTHER_SLOT} again")
+    _expect_sum(recorder, burst.execute(SLOT), 2, f"{burst.name}, {SLOT} again, its memory rewritten")
+    _expect_sum(recorder, burst.execute(OTHER_SLOT), 3, f"{burst.name}, {OTHER_SLOT} again")
     target.release(handle)
-    _expect_sum(recorder, "EXTRA-20", burst.execute(SLOT), 2, f"{burst.name}, {SLOT} again, its memory released")
+    _expect_sum(recorder, burst.execute(SLOT), 2, f"{burst.name}, {SLOT} again, its memory released")
 
 
 @_burst_check("EXTRA-20", "release of an identifier")
 def release(target: Target, recorder: CheckRecorder, burst: _TestBurst) -> None:
     """Check that a released identifier is unknown, and can then be used for another memory."""
-    _expect_sum(
-        recorder, "EXTRA-20", burst.execute(SLOT, types_pb2.Memory(inline=_pool(1))), 1, f"{burst.name}, first use"
-    )
+    _expect_sum(recorder, burst.execute(SLOT, types_pb2.Memory(inline=_pool(1))), 1, f"{burst.name}, first use")
     answer = burst.release(SLOT)
-    recorder.expect_status("EXTRA-20", answer, f"{burst.name}, releaseMemoryResource")
+    recorder.expect_status(answer, f"{burst.name}, releaseMemoryResource")
     answer = burst.execute(SLOT).outcome
-    recorder.expect_status("EXTRA-20", answer, f"{burst.name}, a released identifier", INVALID)
+    recorder.expect_status(answer, f"{burst.name}, a released identifier", INVALID)
     again = burst.execute(SLOT, types_pb2.Memory(inline=_pool(2)))
-    _expect_sum(recorder, "EXTRA-20", again, 2, f"{burst.name}, a released identifier with another memory")
+    _expect_sum(recorder, again, 2, f"{burst.name}, a released identifier with another memory")
     for identifier in (OTHER_SLOT, bursts.NO_IDENTIFIER):
         answer = burst.release(identifier)
         stimulus = f"{burst.name}, releaseMemoryResource({identifier}), which is not cached"
-        recorder.expect_status("EXTRA-20", answer, stimulus)
+        recorder.expect_status(answer, stimulus)
 
 
 @_burst_check("EXTRA-20", "memories without an identifier")
@@ -141,10 +138,10 @@ def no_identifier(target: Target, recorder: CheckRecorder, burst: _TestBurst) ->
     """Check that identifier -1 never caches a memory."""
     for factor in (1, 2):
         execution = burst.execute(bursts.NO_IDENTIFIER, types_pb2.Memory(inline=_pool(factor)))
-        _expect_sum(recorder, "EXTRA-20", execution, factor, f"{burst.name}, identifier -1")
+        _expect_sum(recorder, execution, factor, f"{burst.name}, identifier -1")
     answer = burst.execute(bursts.NO_IDENTIFIER).outcome
     stimulus = f"{burst.name}, identifier -1 without a memory"
-    recorder.expect_status("EXTRA-20", answer, stimulus, INVALID)
+    recorder.expect_status(answer, stimulus, INVALID)
 
 
 @_burst_check("EXTRA-20", "identifiers of another burst")
@@ -154,7 +151,7 @@ def another_burst(target: Target, recorder: CheckRecorder, burst: _TestBurst) ->
     with prepared_model(target, ADD) as model, bursts.open_burst(target, model) as (_, handle):
         answer = replace(burst, handle=handle).execute(SLOT).outcome
     stimulus = f"{burst.name}, an identifier of another burst"
-    recorder.expect_status("EXTRA-20", answer, stimulus, INVALID)
+    recorder.expect_status(answer, stimulus, INVALID)
 
 
 @check("EXTRA-20", "a stream continues after an error")
@@ -168,12 +165,12 @@ def stream_continues_after_error(target: Target, recorder: CheckRecorder) -> Non
             messages.append(bursts.execute_message(target, handle, request, identifiers, DEFAULT_RUN))
         responses = bursts.call_stream(target, messages)
         complete = isinstance(responses, list) and len(responses) == len(messages)
-        recorder.expect("EXTRA-20", complete, "a stream of three executions", "three responses", responses)
+        recorder.expect(complete, "a stream of three executions", "three responses", responses)
         assert isinstance(responses, list)
         first, second, third = (bursts.stream_outcome(target, response) for response in responses)
-        _expect_sum(recorder, "EXTRA-20", first, 1, "the first of a stream")
-        recorder.expect_status("EXTRA-20", second.outcome, "the second, identifier -2", INVALID)
-        _expect_sum(recorder, "EXTRA-20", third, 3, "the third of a stream")
+        _expect_sum(recorder, first, 1, "the first of a stream")
+        recorder.expect_status(second.outcome, "the second, identifier -2", INVALID)
+        _expect_sum(recorder, third, 3, "the third of a stream")
 
 
 # ---- Overlapping runs -----------------------------------------------------------------------------------
@@ -187,22 +184,20 @@ def overlapping_runs(target: Target, recorder: CheckRecorder) -> None:
         staged_request(target, builtin_request(ADD)) as staged,
         reusable_execution(target, model, staged.request, types_pb2.ExecutionConfig()) as (answer, handle),
     ):
-        recorder.expect_status("EXTRA-07", answer, "createReusableExecution")
+        recorder.expect_status(answer, "createReusableExecution")
         own_fence = create_fence(target)
         launched = launch_reusable(target, handle, wait_for=[own_fence])
-        recorder.expect_status("EXTRA-07", launched.outcome, "launching a reusable execution")
+        recorder.expect_status(launched.outcome, "launching a reusable execution")
         for call, answer in (
             ("a synchronous run", execute_reusable(target, handle).outcome),
             ("a fenced launch", launch_reusable(target, handle).outcome),
         ):
-            recorder.expect_status("EXTRA-07", answer, f"{call} while another is in progress", FAILURE)
+            recorder.expect_status(answer, f"{call} while another is in progress", FAILURE)
         signal_fence(target, own_fence)
-        expect_correct(
-            recorder, "EXTRA-07", ADD, await_execution(target, launched.fence, staged), "the run in progress"
-        )
+        expect_correct(recorder, ADD, await_execution(target, launched.fence, staged), "the run in progress")
         execution = execute_reusable(target, handle)
         execution = replace(execution, outputs=read_outputs(execution, staged))
-        expect_correct(recorder, "EXTRA-07", ADD, execution, "a run after another has ended")
+        expect_correct(recorder, ADD, execution, "a run after another has ended")
         target.release(own_fence, launched.fence)
 
 
@@ -225,11 +220,8 @@ def overlapping_executions(target: Target, recorder: CheckRecorder) -> None:
     statuses = sorted(answer.status for answer in answers)
     one_is_busy = FAILURE in statuses and any(answer.is_missed_deadline for answer in answers)
     expected = "GENERAL_FAILURE for one, MISSED_DEADLINE_* for the other"
-    recorder.expect("EXTRA-07", one_is_busy, "two executions of a burst at once", expected, _join(answers))
-
-
-def _join(answers: Sequence[CallOutcome]) -> str:
-    return ", ".join(map(str, answers))
+    got = ", ".join(map(str, answers))
+    recorder.expect(one_is_busy, "two executions of a burst at once", expected, got)
 
 
 # ---- Changed inputs -------------------------------------------------------------------------------------
@@ -246,12 +238,12 @@ def new_inputs(target: Target, recorder: CheckRecorder) -> None:
         staged_request(target, request) as staged,
         reusable_execution(target, model, staged.request, types_pb2.ExecutionConfig()) as (answer, reusable),
     ):
-        recorder.expect_status("GEN-19", answer, "createReusableExecution")
+        recorder.expect_status(answer, "createReusableExecution")
         for factor in (1, 2, 3, 4):
             target.upload(handle, _pool(factor))
             execution = _run(target, reusable, factor % 2 == 0)
             execution = replace(execution, outputs=read_outputs(execution, staged))
-            _expect_sum(recorder, "GEN-19", execution, factor, f"run {factor} of a reusable execution")
+            _expect_sum(recorder, execution, factor, f"run {factor} of a reusable execution")
     target.release(handle)
 
 

@@ -67,7 +67,6 @@ class WaitingExecution:
     """Fenced execution of a built-in vector, which waits for fences of the client.
 
     Attributes:
-        check: the id that fails.
         name: the name of the vector.
         staged: its request.
         fence: its fence.
@@ -75,7 +74,6 @@ class WaitingExecution:
 
     target: Target
     recorder: CheckRecorder
-    check: str
     name: str
     staged: StagedRequest
     fence: bytes
@@ -83,12 +81,22 @@ class WaitingExecution:
     def expect_state(self, stimulus: str, state: int, timeout_ns: int = LONG_NS) -> None:
         """Wait for its fence, and expect a state."""
         waited, got = wait_for_fence(self.target, self.fence, timeout_ns)
-        self.recorder.expect(self.check, got == state, stimulus, f"fence state {state}", f"{waited}, state {got}")
+        self.recorder.expect(
+            got == state,
+            stimulus,
+            f"fence state {state}",
+            f"{waited}, state {got}",
+        )
 
     def status(self) -> CallOutcome:
         """Return the status of getExecutionInfo, which must succeed."""
         answer, info = get_execution_info(self.target, self.fence)
-        self.recorder.expect(self.check, info is not None, "getExecutionInfo", "NONE", answer)
+        self.recorder.expect(
+            info is not None,
+            "getExecutionInfo",
+            "NONE",
+            answer,
+        )
         assert info is not None
         return CallOutcome(info.status, info.reason)
 
@@ -96,12 +104,17 @@ class WaitingExecution:
         """Expect the fence to end in error well before the loop timeout, with a missed deadline."""
         self.expect_state(stimulus, ERROR)
         status = self.status()
-        self.recorder.expect(self.check, status.is_missed_deadline, stimulus, "MISSED_DEADLINE_*", status)
+        self.recorder.expect(
+            status.is_missed_deadline,
+            stimulus,
+            "MISSED_DEADLINE_*",
+            status,
+        )
 
     def expect_correct(self, stimulus: str) -> None:
         """Expect the execution to end with the outputs of the vector."""
         execution = await_execution(self.target, self.fence, self.staged)
-        expect_correct(self.recorder, self.check, self.name, execution, stimulus)
+        expect_correct(self.recorder, self.name, execution, stimulus)
 
 
 @dataclass(frozen=True)
@@ -110,7 +123,6 @@ class WaitingLauncher:
 
     target: Target
     recorder: CheckRecorder
-    check: str
 
     @contextmanager
     def launch(
@@ -135,9 +147,12 @@ class WaitingLauncher:
         """
         with staged_request(self.target, request or builtin_request(name)) as staged:
             launched = launch(self.target, model, staged.request, run, fences, duration_ns)
-            self.recorder.expect_status(self.check, launched.outcome, "executeFenced that waits for fences")
+            self.recorder.expect_status(
+                launched.outcome,
+                "executeFenced that waits for fences",
+            )
             try:
-                yield WaitingExecution(self.target, self.recorder, self.check, name, staged, launched.fence)
+                yield WaitingExecution(self.target, self.recorder, name, staged, launched.fence)
             finally:
                 self.target.release(launched.fence, *fences)
 
@@ -152,24 +167,22 @@ def negative_durations(target: Target, recorder: CheckRecorder) -> None:
         with reusable_execution(target, model, staged.request, types_pb2.ExecutionConfig()) as (_, execution):
             launches["IExecution.executeFenced"] = launch_reusable(target, execution, duration_ns=-2)
         for name, launched in launches.items():
-            recorder.expect_status(
-                "EXTRA-02", launched.outcome, f"{name} with a duration of -2 ns", ErrorStatus.INVALID_ARGUMENT
-            )
+            recorder.expect_status(launched.outcome, f"{name} with a duration of -2 ns", ErrorStatus.INVALID_ARGUMENT)
 
 
 @check("EXTRA-04")
 def _execution_info(target: Target, recorder: CheckRecorder) -> None:
     own_fence = create_fence(target)
-    launcher = WaitingLauncher(target, recorder, "EXTRA-04")
+    launcher = WaitingLauncher(target, recorder)
     with prepared_model(target, ADD) as model, launcher.launch(model, ADD, [own_fence]) as execution:
         answer, info = get_execution_info(target, execution.fence)
         early = CallOutcome(info.status if info else answer.status)
-        recorder.expect_status("EXTRA-04", early, "getExecutionInfo before the end", ErrorStatus.GENERAL_FAILURE)
+        recorder.expect_status(early, "getExecutionInfo before the end", ErrorStatus.GENERAL_FAILURE)
         signal_fence(target, own_fence)
         execution.expect_correct("a fenced execution")
         target.release(model)
         stimulus = "getExecutionInfo again, after the prepared model was released"
-        recorder.expect_status("EXTRA-04", execution.status(), stimulus)
+        recorder.expect_status(execution.status(), stimulus)
 
 
 @check("EXTRA-05", "fence in error at launch")
@@ -187,16 +200,14 @@ def fence_in_error_at_launch(target: Target, recorder: CheckRecorder) -> None:
         ):
             for name, start in CALLS.items():
                 answer = start(target, model, staged.request, DEFAULT_RUN, fences).outcome
-                recorder.expect_status(
-                    "EXTRA-05", answer, f"{name} that waits for {situation}", ErrorStatus.INVALID_ARGUMENT
-                )
+                recorder.expect_status(answer, f"{name} that waits for {situation}", ErrorStatus.INVALID_ARGUMENT)
         target.release(good, bad)
 
 
 @check("EXTRA-05", "fence in error after launch")
 def fence_in_error_after_launch(target: Target, recorder: CheckRecorder) -> None:
     """Check that the returned fence ends in error, and that the status is an error."""
-    launcher = WaitingLauncher(target, recorder, "EXTRA-05")
+    launcher = WaitingLauncher(target, recorder)
     with prepared_model(target, ADD) as model:
         for first in (False, True):
             fences = [create_fence(target), create_fence(target)]
@@ -206,13 +217,13 @@ def fence_in_error_after_launch(target: Target, recorder: CheckRecorder) -> None
                 stimulus = "an execution that waited for a fence that ended in error"
                 execution.expect_state(stimulus, ERROR)
                 status = execution.status()
-                recorder.expect("EXTRA-05", status.status != ErrorStatus.NONE, stimulus, "an error", status)
+                recorder.expect(status.status != ErrorStatus.NONE, stimulus, "an error", status)
 
 
 @check("EXTRA-05", "several fences")
 def several_fences(target: Target, recorder: CheckRecorder) -> None:
     """Check that the execution waits for all of its fences."""
-    launcher = WaitingLauncher(target, recorder, "EXTRA-05")
+    launcher = WaitingLauncher(target, recorder)
     with prepared_model(target, ADD) as model:
         for first in (False, True):
             fences = [create_fence(target), create_fence(target)]
@@ -221,7 +232,7 @@ def several_fences(target: Target, recorder: CheckRecorder) -> None:
                 stimulus = "an execution that waits for two fences, of which one has signalled"
                 execution.expect_state(stimulus, ACTIVE, SHORT_NS)
                 written = [output for output in execution.staged.outputs() if output is not None and output.any()]
-                recorder.expect("EXTRA-05", not written, f"{stimulus}: the outputs", "unchanged", "written")
+                recorder.expect(not written, f"{stimulus}: the outputs", "unchanged", "written")
                 signal_fence(target, fences[not first])
                 execution.expect_state("both have signalled", SIGNALED)
                 execution.expect_correct("both have signalled")
@@ -230,7 +241,7 @@ def several_fences(target: Target, recorder: CheckRecorder) -> None:
 @check("EXTRA-06", "a duration counts from the last fence")
 def duration_after_fences(target: Target, recorder: CheckRecorder) -> None:
     """Check that waiting for fences for longer than the duration is harmless."""
-    launcher = WaitingLauncher(target, recorder, "EXTRA-06")
+    launcher = WaitingLauncher(target, recorder)
     with prepared_model(target, ADD) as model:
         with launcher.launch(model, ADD, [create_fence(target)], duration_ns=SHORT_NS) as execution:
             stimulus = "a duration that would end while waiting for fences"
@@ -250,7 +261,7 @@ def earlier_limit_applies(target: Target, recorder: CheckRecorder) -> None:
         "a short duration and a long deadline": (LONGER_NS, SHORT_NS),
         "a short deadline and a long duration": (SHORT_NS, LONGER_NS),
     }
-    launcher = WaitingLauncher(target, recorder, "EXTRA-06")
+    launcher = WaitingLauncher(target, recorder)
     with prepared_model(target, ENDLESS) as model:
         for situation, (deadline_ns, duration_ns) in cases.items():
             own_fence = create_fence(target)
@@ -263,7 +274,7 @@ def earlier_limit_applies(target: Target, recorder: CheckRecorder) -> None:
 @check("EXTRA-06", "a deadline while waiting for fences")
 def deadline_while_waiting(target: Target, recorder: CheckRecorder) -> None:
     """Check that the deadline ends the wait for fences."""
-    launcher, run = WaitingLauncher(target, recorder, "EXTRA-06"), RunOptions(deadline_ns=SHORT_NS)
+    launcher, run = WaitingLauncher(target, recorder), RunOptions(deadline_ns=SHORT_NS)
     own_fence = create_fence(target)
     with prepared_model(target, ADD) as model, launcher.launch(model, ADD, [own_fence], run) as execution:
         execution.expect_missed("a deadline that passes while waiting for fences")
@@ -279,9 +290,9 @@ def _end_of_a_client(target: Target, recorder: CheckRecorder) -> None:
         other.call("Session.Close")
         thread.join(WATCHDOG_S / 4)
         stimulus = "waiting for a fence of a session that is closed"
-        recorder.expect("EXTRA-23", not thread.is_alive(), stimulus, "the wait ends", "it does not")
+        recorder.expect(not thread.is_alive(), stimulus, "the wait ends", "it does not")
         answer, info = get_execution_info(other, fence)
-        recorder.expect("EXTRA-23", info is None, "a fence of a closed session", "an error", answer)
+        recorder.expect(info is None, "a fence of a closed session", "an error", answer)
 
 
 def _launch_waiting_execution(target: Target, recorder: CheckRecorder) -> bytes:
@@ -290,5 +301,5 @@ def _launch_waiting_execution(target: Target, recorder: CheckRecorder) -> bytes:
     launched = launch(
         target, model, StagedRequest(target, builtin_request(ADD)).request, DEFAULT_RUN, [create_fence(target)]
     )
-    recorder.expect_status("EXTRA-23", launched.outcome, "executeFenced")
+    recorder.expect_status(launched.outcome, "executeFenced")
     return launched.fence

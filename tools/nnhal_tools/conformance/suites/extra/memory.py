@@ -58,14 +58,10 @@ def _expect_only_regions(
     target: Target, recorder: CheckRecorder, guarded: _GuardedRequest, request: types_pb2.Request, situation: str
 ) -> None:
     inputs, outputs = (target.read_memory(handle) for handle in guarded.handles)
-    recorder.expect(
-        "EXTRA-18", inputs == guarded.inputs, f"{situation}: the memory of the inputs", "unchanged", "changed"
-    )
+    recorder.expect(inputs == guarded.inputs, f"{situation}: the memory of the inputs", "unchanged", "changed")
     stray = guarded.first_stray_byte(outputs, request)
     expected = "bytes outside the regions unchanged"
-    recorder.expect(
-        "EXTRA-18", stray is None, f"{situation}: the memory of the outputs", expected, f"byte {stray} written"
-    )
+    recorder.expect(stray is None, f"{situation}: the memory of the outputs", expected, f"byte {stray} written")
 
 
 @check("EXTRA-18", "after success")
@@ -77,7 +73,7 @@ def only_regions_are_written(target: Target, recorder: CheckRecorder) -> None:
                 guarded = _GuardedRequest(target, name)
                 answer = execute(target, model, guarded.request, RunOptions()).outcome
                 situation = f"{path} of {name}"
-                recorder.expect_status("EXTRA-18", answer, situation)
+                recorder.expect_status(answer, situation)
                 _expect_only_regions(target, recorder, guarded, guarded.request, situation)
                 outputs = target.read_memory(guarded.handles[1])
                 for argument, output in zip(guarded.request.outputs, builtin_case(name).outputs, strict=True):
@@ -85,11 +81,7 @@ def only_regions_are_written(target: Target, recorder: CheckRecorder) -> None:
                     got = outputs[start : start + output.array.nbytes]
                     right = got == output.array.tobytes()
                     recorder.expect(
-                        "EXTRA-18",
-                        right,
-                        f"{situation}: an output in a Memory object",
-                        "the vector's bytes",
-                        "other bytes",
+                        right, f"{situation}: an output in a Memory object", "the vector's bytes", "other bytes"
                     )
                 target.release(*guarded.handles)
 
@@ -104,7 +96,7 @@ def padding_is_not_used(target: Target, recorder: CheckRecorder) -> None:
             answer = target.execute(model, short).outcome
             situation = f"{name}, output 0 one byte too small"
             allowed = (ErrorStatus.OUTPUT_INSUFFICIENT_SIZE, ErrorStatus.GENERAL_FAILURE)  # X2
-            recorder.expect("EXTRA-18", answer.status in allowed, situation, "OUTPUT_INSUFFICIENT_SIZE", answer)
+            recorder.expect(answer.status in allowed, situation, "OUTPUT_INSUFFICIENT_SIZE", answer)
             _expect_only_regions(target, recorder, guarded, short, situation)
             target.release(*guarded.handles)
 
@@ -116,10 +108,10 @@ def pools_of_a_model(target: Target, recorder: CheckRecorder) -> None:
     handle = target.memory_with(model.pools[0].inline)
     model.pools[0].CopyFrom(mapped_pool(handle))
     outcome = target.prepare(model)
-    recorder.expect("EXTRA-19", bool(outcome.model), "prepareModel with a mapped pool", "NONE", outcome.callback)
+    recorder.expect(bool(outcome.model), "prepareModel with a mapped pool", "NONE", outcome.callback)
     target.release(handle)
     execution = target.execute(outcome.model, builtin_request("network"))
-    expect_correct(recorder, "EXTRA-19", "network", execution, "after the model's pool was released")
+    expect_correct(recorder, "network", execution, "after the model's pool was released")
     target.release(outcome.model)
 
 
@@ -140,7 +132,7 @@ def prepared_model_during_execution(target: Target, recorder: CheckRecorder) -> 
         thread.join()
     # If the release arrives first, the model is unknown.
     ended = answers[0].is_missed_deadline or answers[0].status == ErrorStatus.INVALID_ARGUMENT
-    recorder.expect("EXTRA-19", ended, "releasing a model that executes", "a loop timeout", answers[0])
+    recorder.expect(ended, "releasing a model that executes", "a loop timeout", answers[0])
 
 
 @check("EXTRA-19", "outputs after their model")
@@ -149,10 +141,10 @@ def outputs_after_their_model(target: Target, recorder: CheckRecorder) -> None:
     guarded = _GuardedRequest(target, "add_float")
     with prepared_model(target, "add_float") as model:
         answer = target.execute(model, guarded.request).outcome
-        recorder.expect_status("EXTRA-19", answer, "SYNC")
+        recorder.expect_status(answer, "SYNC")
     target.release(guarded.handles[0])
     start = guarded.request.outputs[0].location.offset
     expected = builtin_case("add_float").outputs[0].array.tobytes()
     got = target.read_memory(guarded.handles[1], start, len(expected))
-    recorder.expect("EXTRA-19", got == expected, "outputs after their model was released", "unchanged", "other bytes")
+    recorder.expect(got == expected, "outputs after their model was released", "unchanged", "other bytes")
     target.release(guarded.handles[1])

@@ -31,7 +31,7 @@ def invalid(flaw: str, name: str, id_: str = "EXTRA-14") -> Callable[[Edit], Edi
         def body(target: Target, recorder: CheckRecorder) -> None:
             model = builtin_case(name).model()
             edit(model)
-            expect_model_refused(target, recorder, model, id_, flaw)
+            expect_model_refused(target, recorder, model, flaw)
 
         check(id_, flaw)(body)
         return edit
@@ -238,7 +238,7 @@ def _pool_past_memory(target: Target, recorder: CheckRecorder) -> None:
     handle = target.memory_with(data)
     for window in ({"length": len(data) + 1}, {"offset": -1}, {"length": 0}, {"offset": 1, "length": len(data)}):
         model.pools[0].CopyFrom(mapped_pool(handle, **window))
-        expect_model_refused(target, recorder, model, "EXTRA-14", f"a pool with {window} of {len(data)} bytes")
+        expect_model_refused(target, recorder, model, f"a pool with {window} of {len(data)} bytes")
     target.release(handle)
 
 

@@ -53,7 +53,7 @@ def must_refuse(id_: str, operands: Sequence[TestOperand] = OPERANDS) -> Callabl
                 got = f"{answer}, {buffer}" if buffer else answer
                 expected = "INVALID_ARGUMENT or GENERAL_FAILURE"
                 bench.recorder.expect(
-                    id_, answer.status in REFUSAL_STATUSES, f"allocate ({bench.operand.type})", expected, got
+                    answer.status in REFUSAL_STATUSES, f"allocate ({bench.operand.type})", expected, got
                 )
 
         return make_requests

@@ -178,7 +178,9 @@ class BufferBench:
         answer, buffer = allocate(self.target, models, inputs, outputs, dimensions)
         expected = "a buffer and a token, or GENERAL_FAILURE"
         got = f"{answer}, {buffer}"
-        self.recorder.expect("MEMDOM-25", is_valid_allocation(answer, buffer), "a valid allocation", expected, got)
+        self.recorder.expect(
+            is_valid_allocation(answer, buffer), "a valid allocation", expected, got, check="MEMDOM-25"
+        )
         if buffer is None:
             raise Skipped("X3", str(answer))
         self._stack.callback(self.target.release, buffer.handle)
@@ -187,7 +189,7 @@ class BufferBench:
     def initialize(self, buffer: AllocatedBuffer, dimensions: Sequence[int] = ()) -> None:
         """Initialize a buffer with a copy (MEMDOM-35, or -36 with dimensions)."""
         answer = copy_from(self.target, buffer, types_pb2.Memory(inline=bytes(self.operand.size)), dimensions)
-        self.recorder.expect_status("MEMDOM-36" if dimensions else "MEMDOM-35", answer, "copyFrom")
+        self.recorder.expect_status(answer, "copyFrom", check="MEMDOM-36" if dimensions else "MEMDOM-35")
 
     def execute(
         self, path: str, model: bytes, inputs: Sequence[Argument], outputs: Sequence[Argument]
@@ -198,7 +200,7 @@ class BufferBench:
         self.recorder.mark("MEMDOM-69")
         unmeasured = execution.timing == (-1, -1)
         self.recorder.expect(
-            "MEMDOM-68", unmeasured, f"{path} without measureTiming", "timing (-1, -1)", execution.timing
+            unmeasured, f"{path} without measureTiming", "timing (-1, -1)", execution.timing, check="MEMDOM-68"
         )
         return execution
 
@@ -257,4 +259,6 @@ def buffer_check(id_: str, operands: Sequence[TestOperand] = OPERANDS) -> Callab
 def expect_status(bench: BufferBench, check_: str, stimulus: str, status: int, answer: CallOutcome) -> None:
     """Expect a call to end with a status."""
     expected = CallOutcome(status)
-    bench.recorder.expect(check_, answer.status == status, f"{stimulus} ({bench.operand.type})", str(expected), answer)
+    bench.recorder.expect(
+        answer.status == status, f"{stimulus} ({bench.operand.type})", str(expected), answer, check=check_
+    )

@@ -82,7 +82,9 @@ def _register_to(copy: Copy) -> None:
         expect_status(bench, copy.id, f"copyTo of {size} bytes", copy.status, answer)
         right = content.tobytes() == (data if copy.status == NONE else bytes(size))
         stimulus = "the memory after copyTo"
-        bench.recorder.expect(copy.id, right, stimulus, "the buffer's content, or unchanged if refused", "other bytes")
+        bench.recorder.expect(
+            right, stimulus, "the buffer's content, or unchanged if refused", "other bytes", check=copy.id
+        )
 
 
 for _copy in COPIES_FROM:

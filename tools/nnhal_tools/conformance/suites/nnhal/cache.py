@@ -99,10 +99,10 @@ def cleared_entry(target: Target) -> Iterator[types_pb2.CompilationCache]:
         CacheClient(target).clear(token)
 
 
-def _expect_state(recorder: CheckRecorder, id_: str, outcome: PreparationOutcome, state: int, stimulus: str) -> None:
+def _expect_state(recorder: CheckRecorder, outcome: PreparationOutcome, state: int, stimulus: str) -> None:
     got = outcome.callbacks[0].cache.state if outcome.callbacks else 0
     name = device_pb2.CacheState.Name(state)  # type: ignore[arg-type]
-    recorder.expect(id_, got == state, stimulus, name, f"{outcome.callback}, state {got}")
+    recorder.expect(got == state, stimulus, name, f"{outcome.callback}, state {got}")
 
 
 # ---- Saved models ---------------------------------------------------------------------------------------
@@ -112,12 +112,12 @@ def _expect_saved_and_hit(
     recorder: CheckRecorder, target: Target, cache: types_pb2.CompilationCache, storage: str
 ) -> None:
     saved = prepare_and_save(target, require_supported(target, builtin_case(NAME)).model(), cache)
-    _expect_state(recorder, "NNHAL-28", saved, SAVED, f"prepareModel into {storage}")
+    _expect_state(recorder, saved, SAVED, f"prepareModel into {storage}")
     target.release(saved.model)
     retrieved = prepare_from_cache(target, cache)
-    _expect_state(recorder, "NNHAL-28", retrieved, HIT, f"prepareModelFromCache from {storage}")
+    _expect_state(recorder, retrieved, HIT, f"prepareModelFromCache from {storage}")
     execution = target.execute(retrieved.model, builtin_request(NAME))
-    expect_correct(recorder, "NNHAL-28", NAME, execution, f"a model from {storage}")
+    expect_correct(recorder, NAME, execution, f"a model from {storage}")
     target.release(retrieved.model)
 
 
@@ -147,7 +147,7 @@ def saved_on_several_backends(trial: CacheRoundTrip) -> None:
         retrieved = prepare_from_cache(trial.target, cache)
     if len(set(saved.backends)) < 2:
         raise Skipped("", f"one backend takes the whole model: {set(saved.backends) or 'not reported'}")
-    _expect_state(trial.recorder, "NNHAL-28", retrieved, HIT, "prepareModelFromCache of a model on several backends")
+    _expect_state(trial.recorder, retrieved, HIT, "prepareModelFromCache of a model on several backends")
     trial.check_execution("NNHAL-28", retrieved.model, "a model from the cache")
     trial.target.release(saved.model, retrieved.model)
 
@@ -162,7 +162,7 @@ def description_of_retrieved_model(target: Target, recorder: CheckRecorder) -> N
     original, retrieved = (outcome.callbacks[0] for outcome in outcomes)
     for part in ("placement", "inputs", "outputs"):
         same = getattr(retrieved, part) == getattr(original, part)
-        recorder.expect("NNHAL-33", same, f"{part} of a model from the cache", "equal to the original's", "different")
+        recorder.expect(same, f"{part} of a model from the cache", "equal to the original's", "different")
 
 
 # ---- Reasons for misses ---------------------------------------------------------------------------------
@@ -174,11 +174,11 @@ def _expect_miss(recorder: CheckRecorder, target: Target, cache: types_pb2.Compi
     missed = prepare_from_cache(target, cache)
     stimulus = f"prepareModelFromCache, {situation}"
     refused = missed.callback.status == ErrorStatus.GENERAL_FAILURE and not missed.model
-    recorder.expect("NNHAL-29", refused, stimulus, "GENERAL_FAILURE and no model", missed.callback)
-    _expect_state(recorder, "NNHAL-29", missed, MISS, stimulus)
+    recorder.expect(refused, stimulus, "GENERAL_FAILURE and no model", missed.callback)
+    _expect_state(recorder, missed, MISS, stimulus)
     reported = missed.callbacks[0].cache
-    recorder.expect("NNHAL-29", bool(reported.reason), stimulus, "a reason in the outcome of the cache", "none")
-    recorder.expect("NNHAL-29", checked == reported, f"Cache.Check, {situation}", f"MISS: {reported.reason}", checked)
+    recorder.expect(bool(reported.reason), stimulus, "a reason in the outcome of the cache", "none")
+    recorder.expect(checked == reported, f"Cache.Check, {situation}", f"MISS: {reported.reason}", checked)
     return str(reported.reason)
 
 
@@ -189,7 +189,7 @@ def no_entry(target: Target, recorder: CheckRecorder) -> None:
     with cleared_entry(target) as cache:
         target.release(prepare_and_save(target, require_supported(target, builtin_case(NAME)).model(), cache).model)
         checked = CacheClient(target).check(cache)
-        recorder.expect("NNHAL-29", checked.state == HIT, "Cache.Check of a saved model", "HIT", checked)
+        recorder.expect(checked.state == HIT, "Cache.Check of a saved model", "HIT", checked)
 
 
 @check("NNHAL-29", "files")
@@ -215,7 +215,7 @@ def reasons_of_files(target: Target, recorder: CheckRecorder) -> None:
             trial.folder.truncate(name, size // 2)
             add_reason("a model file that was truncated", token)
         distinct = len(set(reasons.values())) == len(reasons)
-        recorder.expect("NNHAL-29", distinct, "reasons for misses", "a different reason for each", reasons)
+        recorder.expect(distinct, "reasons for misses", "a different reason for each", reasons)
 
 
 @check("NNHAL-32")
@@ -239,12 +239,12 @@ def _expect_not_saved(
 ) -> None:
     outcome = prepare_and_save(target, builtin_case(NAME).model(), cache)
     stimulus = f"prepareModel that saves, {situation}"
-    recorder.expect("NNHAL-32", bool(outcome.model), stimulus, "NONE and a model", outcome.callback)
-    _expect_state(recorder, "NNHAL-32", outcome, NOT_SAVED, stimulus)
+    recorder.expect(bool(outcome.model), stimulus, "NONE and a model", outcome.callback)
+    _expect_state(recorder, outcome, NOT_SAVED, stimulus)
     notify = outcome.callbacks[0]
     codes = [warning.code for warning in notify.warnings if warning.text]
     warned = NOT_SAVED_CODE in codes and bool(notify.cache.reason)
-    recorder.expect("NNHAL-32", warned, stimulus, f"a warning {NOT_SAVED_CODE} and the reason", f"warnings {codes}")
+    recorder.expect(warned, stimulus, f"a warning {NOT_SAVED_CODE} and the reason", f"warnings {codes}")
     target.release(outcome.model)
 
 
@@ -256,23 +256,19 @@ def _list_and_clear(target: Target, recorder: CheckRecorder) -> None:
     caches, model = CacheClient(target), require_supported(target, builtin_case(NAME)).model()
     with cleared_entry(target) as cache, cleared_entry(target) as other:
         before = set(caches.tokens())
-        recorder.expect("NNHAL-30", cache.token not in before, "Cache.List before saving", "no entry", "one")
+        recorder.expect(cache.token not in before, "Cache.List before saving", "no entry", "one")
         for entry in (cache, other):
             target.release(prepare_and_save(target, model, entry).model)
         listed = set(caches.tokens())
         recorder.expect(
-            "NNHAL-30",
-            {cache.token, other.token} <= listed,
-            "Cache.List after saving",
-            "both entries",
-            "a missing entry",
+            {cache.token, other.token} <= listed, "Cache.List after saving", "both entries", "a missing entry"
         )
         removed = caches.clear(cache.token)
         left = set(caches.tokens()) & {cache.token, other.token}
         cleared = removed == 1 and left == {other.token}
-        recorder.expect("NNHAL-30", cleared, "Cache.Clear of one token", "that entry gone", f"{removed} removed")
+        recorder.expect(cleared, "Cache.Clear of one token", "that entry gone", f"{removed} removed")
         again = prepare_from_cache(target, cache)
-        recorder.expect("NNHAL-30", not again.model, "prepareModelFromCache of a cleared entry", "no model", "a model")
+        recorder.expect(not again.model, "prepareModelFromCache of a cleared entry", "no model", "a model")
 
 
 # ---- Priority -------------------------------------------------------------------------------------------
@@ -287,7 +283,7 @@ def priority_is_kept(target: Target, recorder: CheckRecorder) -> None:
     with target.new_session() as session, cleared_entry(session) as cache:
         saved = prepare_and_save(session, require_supported(session, builtin_case("add_float")).model(), cache, HIGH)
         retrieved = prepare_from_cache(session, cache)
-        recorder.expect("NNHAL-31", bool(retrieved.model), "prepareModelFromCache", "NONE", retrieved.callback)
+        recorder.expect(bool(retrieved.model), "prepareModelFromCache", "NONE", retrieved.callback)
         low_priority_model = _prepare_low_priority(session, builtin_case("while_without_end"))
         if (before := _count_earlier_executions(session, low_priority_model, saved.model)) > LOW_PRIORITY_COUNT // 2:
             raise Skipped(
@@ -296,11 +292,7 @@ def priority_is_kept(target: Target, recorder: CheckRecorder) -> None:
         before = _count_earlier_executions(session, low_priority_model, retrieved.model)
         stimulus = f"an execution on a cached model of high priority, with {LOW_PRIORITY_COUNT} of low priority waiting"
         recorder.expect(
-            "NNHAL-31",
-            before <= LOW_PRIORITY_COUNT // 2,
-            stimulus,
-            f"at most {LOW_PRIORITY_COUNT // 2} of them come first",
-            before,
+            before <= LOW_PRIORITY_COUNT // 2, stimulus, f"at most {LOW_PRIORITY_COUNT // 2} of them come first", before
         )
 
 

@@ -14,7 +14,7 @@ def performance_of_supported_types(target: Target, recorder: CheckRecorder) -> N
     A type that is missing counts as infinitely slow, so that no client would use the operation.
     """
     answer, capabilities = target.call("Device.GetCapabilities")
-    recorder.expect("NNHAL-41", capabilities is not None, "getCapabilities", "NONE", answer)
+    recorder.expect(capabilities is not None, "getCapabilities", "NONE", answer)
     listed = {int(entry.type) for entry in capabilities.operand_performance}
     for case in builtin.cases():
         model = case.model()
@@ -26,4 +26,4 @@ def performance_of_supported_types(target: Target, recorder: CheckRecorder) -> N
             if is_supported and OperandType(type_).name.startswith("TENSOR_"):
                 stimulus = f"getCapabilities of a device that supports an operation of {case.name}"
                 expected = f"the performance of {OperandType(type_).name}"
-                recorder.expect("NNHAL-41", type_ in listed, stimulus, expected, "no entry")
+                recorder.expect(type_ in listed, stimulus, expected, "no entry")

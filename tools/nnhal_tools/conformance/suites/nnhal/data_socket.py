@@ -12,7 +12,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 
 from nnhal.shm import protocol
-from nnhal.shm.protocol import Definition, OutputLocation, OutputRecord, Packet, PacketKind
+from nnhal.shm.protocol import OutputLocation, OutputRecord, Packet, PacketKind
 from nnhal.types import ErrorKind, ErrorStatus
 from nnhal.v1 import types_pb2
 from nnhal_tools.conformance.check import CheckRecorder
@@ -24,7 +24,6 @@ from nnhal_tools.conformance.device.data_connection import (
     DataConnection,
     SealedMemory,
     open_connection,
-    outcome_of_packet,
 )
 from nnhal_tools.conformance.device.results import CallOutcome
 from nnhal_tools.conformance.device.target import Target
@@ -61,29 +60,21 @@ class _SharedVector:
     request: types_pb2.Request
 
     def define(self, number: int, request: types_pb2.Request, area: tuple[int, int, int] = (0, 0, 0)) -> CallOutcome:
-        """Send DEFINE.
+        """Define a request on the model; see DataConnection."""
+        return self.data.define(number, self.model, request, area)
 
-        Args:
-            number: the number of the request.
-            request: the request.
-            area: number of the shared memory, offset and length.
-        """
-        body = Definition(self.model, *area, request.SerializeToString()).pack()
-        return self.data.call(Packet(PacketKind.DEFINE, number, body=body))
-
-    def expect_run(self, recorder: CheckRecorder, id_: str, number: int, stimulus: str) -> None:
+    def expect_run(self, recorder: CheckRecorder, number: int, stimulus: str) -> None:
         """Expect that a defined request runs, and that its outputs equal the vector's."""
         for output in self.request.outputs:
             self.memory.write(bytes(output.location.length), output.location.offset)
-        answer = outcome_of_packet(self.data.exchange(Packet(PacketKind.RUN, number)), PacketKind.RESULT)
-        recorder.expect_status(id_, answer, stimulus)
+        recorder.expect_status(self.data.run(number)[0], stimulus)
         regions = [self.memory.read(o.location.offset, o.location.length) for o in self.request.outputs]
         correct = regions == [output.array.tobytes() for output in builtin_case(self.name).outputs]
-        recorder.expect(id_, correct, stimulus, "the vector's outputs", "other outputs")
+        recorder.expect(correct, stimulus, "the vector's outputs", "other outputs")
 
 
 @contextmanager
-def _share_vector(target: Target, recorder: CheckRecorder, id_: str, name: str = ADD) -> Iterator[_SharedVector]:
+def _share_vector(target: Target, recorder: CheckRecorder, name: str = ADD) -> Iterator[_SharedVector]:
     """Yield a connection that shares a vector."""
     case = builtin_case(name)
     request, data = build_request(case.inputs, [output.array.nbytes for output in case.outputs])
@@ -95,15 +86,15 @@ def _share_vector(target: Target, recorder: CheckRecorder, id_: str, name: str =
     del request.pools[1]
     with prepared_model(target, name) as model, open_connection(target) as connection:
         answer, number = connection.share(memory)
-        recorder.expect_status(id_, answer, "SHARE of a sealed memfd")
+        recorder.expect_status(answer, "SHARE of a sealed memfd")
         request.pools[0].pool.shared = number
         yield _SharedVector(connection, name, model, memory, number, request)
     memory.close()
 
 
-def _expect_ended(recorder: CheckRecorder, id_: str, connection: DataConnection, stimulus: str) -> None:
+def _expect_ended(recorder: CheckRecorder, connection: DataConnection, stimulus: str) -> None:
     answer = connection.receive()
-    recorder.expect(id_, answer is None, stimulus, "the end of the connection", answer)
+    recorder.expect(answer is None, stimulus, "the end of the connection", answer)
 
 
 # ---- Authentication -------------------------------------------------------------------------------------
@@ -113,7 +104,7 @@ def _expect_ended(recorder: CheckRecorder, id_: str, connection: DataConnection,
 def authentication(target: Target, recorder: CheckRecorder) -> None:
     """Check that HELLO requires a live session and its secret, and that other connections are unaffected."""
     secret = target.opened.data_secret
-    with _share_vector(target, recorder, "NNHAL-34") as vector, target.new_session() as other:
+    with _share_vector(target, recorder) as vector, target.new_session() as other:
         for flaw, session, key in (
             ("a secret of zeros", target.session, bytes(16)),
             ("a secret with another last byte", target.session, secret[:-1] + bytes([secret[-1] ^ 1])),
@@ -121,20 +112,19 @@ def authentication(target: Target, recorder: CheckRecorder) -> None:
         ):
             with DataConnection(target) as connection:
                 answer = connection.say_hello(session, key)
-                recorder.expect("NNHAL-34", answer is None, f"HELLO with {flaw}", "the end of the connection", answer)
+                recorder.expect(answer is None, f"HELLO with {flaw}", "the end of the connection", answer)
         with DataConnection(target) as connection:
             answer = connection.say_hello(UNKNOWN_SESSION, secret)
             lost = answer is None or answer.kind == ErrorKind.SESSION_LOST
-            recorder.expect("NNHAL-34", lost, "HELLO of an unknown session", "SESSION_LOST", answer)
+            recorder.expect(lost, "HELLO of an unknown session", "SESSION_LOST", answer)
         with DataConnection(target) as connection:
             connection.send(Packet(PacketKind.SHARE, vector.number + 1).pack(), vector.memory.descriptor)
-            _expect_ended(recorder, "NNHAL-34", connection, "SHARE before HELLO")
+            _expect_ended(recorder, connection, "SHARE before HELLO")
         with open_connection(other) as connection:
-            body = Definition(vector.model, 0, 0, 0, vector.request.SerializeToString()).pack()
-            answer = connection.call(Packet(PacketKind.DEFINE, FIRST, body=body))
-            recorder.expect_status("NNHAL-34", answer, "DEFINE with memory and model of another session", INVALID)
+            answer = connection.define(FIRST, vector.model, vector.request)
+            recorder.expect_status(answer, "DEFINE with memory and model of another session", INVALID)
         vector.define(FIRST, vector.request)
-        vector.expect_run(recorder, "NNHAL-34", FIRST, "RUN while other connections are rejected")
+        vector.expect_run(recorder, FIRST, "RUN while other connections are rejected")
 
 
 # ---- Memory ---------------------------------------------------------------------------------------------
@@ -143,7 +133,7 @@ def authentication(target: Target, recorder: CheckRecorder) -> None:
 @check("NNHAL-35")
 def shareable_memory(target: Target, recorder: CheckRecorder) -> None:
     """Check that SHARE rejects memory that is not a sealed, non-empty memfd, and repeated numbers."""
-    with _share_vector(target, recorder, "NNHAL-35") as vector:
+    with _share_vector(target, recorder) as vector:
         spare = vector.number + 2**20  # The client chooses the numbers.
         for flaw, data, seals in (
             ("without seals", b"1234", 0),
@@ -154,63 +144,57 @@ def shareable_memory(target: Target, recorder: CheckRecorder) -> None:
             memory = SealedMemory(data, seals)
             answer = vector.data.call(Packet(PacketKind.SHARE, spare), memory.descriptor)
             memory.close()
-            recorder.expect_status("NNHAL-35", answer, f"SHARE of a memfd {flaw}", INVALID)
+            recorder.expect_status(answer, f"SHARE of a memfd {flaw}", INVALID)
         with tempfile.TemporaryFile() as file:
             answer = vector.data.call(Packet(PacketKind.SHARE, spare), file.fileno())
-            recorder.expect_status("NNHAL-35", answer, "SHARE of a file as memory", INVALID)
+            recorder.expect_status(answer, "SHARE of a file as memory", INVALID)
         descriptor = vector.memory.descriptor
         for count in (0, 2):
             answer = vector.data.call(Packet(PacketKind.SHARE, spare), *[descriptor] * count)
-            recorder.expect_status("NNHAL-35", answer, f"SHARE with {count} descriptors", INVALID)
+            recorder.expect_status(answer, f"SHARE with {count} descriptors", INVALID)
         answer = vector.data.call(Packet(PacketKind.SHARE, vector.number), descriptor)
-        recorder.expect_status("NNHAL-35", answer, "SHARE with a number in use", INVALID)
+        recorder.expect_status(answer, "SHARE with a number in use", INVALID)
         vector.define(FIRST, vector.request)
-        vector.expect_run(recorder, "NNHAL-35", FIRST, "RUN after rejected memories")
+        vector.expect_run(recorder, FIRST, "RUN after rejected memories")
 
 
 @check("NNHAL-35", "read-only memory")
 def read_only_memory(target: Target, recorder: CheckRecorder) -> None:
     """Check that inputs may lie in memory that is sealed against writes, and outputs may not."""
-    with _share_vector(target, recorder, "NNHAL-35") as vector:
+    with _share_vector(target, recorder) as vector:
         memory = SealedMemory(vector.memory.read(0, os.fstat(vector.memory.descriptor).st_size), READ_ONLY_SEALS)
         answer, number = vector.data.share(memory)
         memory.close()
-        recorder.expect_status("NNHAL-35", answer, "SHARE of read-only memory")
+        recorder.expect_status(answer, "SHARE of read-only memory")
         request = deepcopy(vector.request)
         request.pools.add().pool.shared = number
         for argument in request.inputs:
             argument.location.pool_index = 1
         answer = vector.define(FIRST, request)
-        recorder.expect_status("NNHAL-35", answer, "inputs in read-only memory")
-        vector.expect_run(recorder, "NNHAL-35", FIRST, "RUN with inputs in read-only memory")
+        recorder.expect_status(answer, "inputs in read-only memory")
+        vector.expect_run(recorder, FIRST, "RUN with inputs in read-only memory")
         request.outputs[0].location.pool_index = 1
-        recorder.expect_status("NNHAL-35", vector.define(SECOND, request), "an output in read-only memory", INVALID)
+        recorder.expect_status(vector.define(SECOND, request), "an output in read-only memory", INVALID)
         area = number, 0, 1
-        recorder.expect_status(
-            "NNHAL-35", vector.define(SECOND, vector.request, area), "an area in read-only memory", INVALID
-        )
+        recorder.expect_status(vector.define(SECOND, vector.request, area), "an area in read-only memory", INVALID)
 
 
 @check("NNHAL-38")
 def _memory_lifetime(target: Target, recorder: CheckRecorder) -> None:
-    with _share_vector(target, recorder, "NNHAL-38") as vector:
+    with _share_vector(target, recorder) as vector:
         vector.define(FIRST, vector.request)
         answer = vector.data.call(Packet(PacketKind.DROP, vector.number))
-        recorder.expect_status("NNHAL-38", answer, "DROP of memory in use")
-        vector.expect_run(recorder, "NNHAL-38", FIRST, "RUN of a request whose memory was dropped")
-        recorder.expect_status(
-            "NNHAL-38", vector.define(SECOND, vector.request), "DEFINE with memory that was dropped", INVALID
-        )
+        recorder.expect_status(answer, "DROP of memory in use")
+        vector.expect_run(recorder, FIRST, "RUN of a request whose memory was dropped")
+        recorder.expect_status(vector.define(SECOND, vector.request), "DEFINE with memory that was dropped", INVALID)
         answer = vector.data.call(Packet(PacketKind.DROP, vector.number))
-        recorder.expect_status("NNHAL-38", answer, "DROP of unknown memory")
+        recorder.expect_status(answer, "DROP of unknown memory")
     with prepared_model(target, ADD) as model:
-        with _share_vector(target, recorder, "NNHAL-38") as vector:
+        with _share_vector(target, recorder) as vector:
             answer = target.execute(model, vector.request).outcome
-            recorder.expect_status("NNHAL-38", answer, "executeSynchronously with shared memory")
+            recorder.expect_status(answer, "executeSynchronously with shared memory")
         answer = _retry_until(lambda: target.execute(model, vector.request).outcome, INVALID)
-        recorder.expect_status(
-            "NNHAL-38", answer, "executeSynchronously with memory whose connection has ended", INVALID
-        )
+        recorder.expect_status(answer, "executeSynchronously with memory whose connection has ended", INVALID)
 
 
 # ---- Packets and requests -------------------------------------------------------------------------------
@@ -219,7 +203,7 @@ def _memory_lifetime(target: Target, recorder: CheckRecorder) -> None:
 @check("NNHAL-36")
 def _malformed_packets(target: Target, recorder: CheckRecorder) -> None:
     good = Packet(PacketKind.FORGET, FIRST).pack()
-    with _share_vector(target, recorder, "NNHAL-36") as vector:
+    with _share_vector(target, recorder) as vector:
         vector.define(FIRST, vector.request)
         for flaw, packet in (
             ("version 2", (protocol.VERSION + 1).to_bytes(2, "little") + good[2:]),
@@ -232,34 +216,32 @@ def _malformed_packets(target: Target, recorder: CheckRecorder) -> None:
         ):
             with open_connection(target) as connection:
                 connection.send(packet)
-                _expect_ended(recorder, "NNHAL-36", connection, flaw)
-        vector.expect_run(recorder, "NNHAL-36", FIRST, "RUN while other connections are closed")
+                _expect_ended(recorder, connection, flaw)
+        vector.expect_run(recorder, FIRST, "RUN while other connections are closed")
 
 
 @check("NNHAL-37")
 def requests_are_checked(target: Target, recorder: CheckRecorder) -> None:
     """Check that DEFINE rejects requests with the status, rule and reason of executeSynchronously."""
-    with _share_vector(target, recorder, "NNHAL-37") as vector:
+    with _share_vector(target, recorder) as vector:
         for location, change in INVALID_REQUEST_EDITS.items():
             invalid = deepcopy(vector.request)
             change(invalid)
             defined, called = vector.define(FIRST, invalid), target.execute(vector.model, invalid).outcome
             same = (defined.status, defined.rule, defined.reason) == (called.status, called.rule, called.reason)
             got = f"{defined}, rule {defined.rule!r}"
-            recorder.expect("NNHAL-37", same, f"DEFINE, invalid {location}", f"{called}, rule {called.rule!r}", got)
+            recorder.expect(same, f"DEFINE, invalid {location}", f"{called}, rule {called.rule!r}", got)
         size = os.fstat(vector.memory.descriptor).st_size
         for area in ((vector.number, 0, size + 1), (vector.number, -1, 1), (vector.number, 1, -1), (2**31, 0, 1)):
             stimulus = f"DEFINE with an area of {area[2]} bytes from {area[1]} of {size}"
-            recorder.expect_status("NNHAL-37", vector.define(FIRST, vector.request, area), stimulus, INVALID)
-        answer = outcome_of_packet(vector.data.exchange(Packet(PacketKind.RUN, FIRST)), PacketKind.RESULT)
-        recorder.expect_status("NNHAL-37", answer, "RUN of a rejected request", INVALID)
+            recorder.expect_status(vector.define(FIRST, vector.request, area), stimulus, INVALID)
+        recorder.expect_status(vector.data.run(FIRST)[0], "RUN of a rejected request", INVALID)
         vector.define(FIRST, vector.request)
-        recorder.expect_status("NNHAL-37", vector.define(FIRST, invalid), "DEFINE again, invalid", INVALID)
-        vector.expect_run(recorder, "NNHAL-37", FIRST, "RUN of a request after an invalid replacement")
+        recorder.expect_status(vector.define(FIRST, invalid), "DEFINE again, invalid", INVALID)
+        vector.expect_run(recorder, FIRST, "RUN of a request after an invalid replacement")
         answer = vector.data.call(Packet(PacketKind.FORGET, FIRST))
-        recorder.expect_status("NNHAL-37", answer, "FORGET")
-        answer = outcome_of_packet(vector.data.exchange(Packet(PacketKind.RUN, FIRST)), PacketKind.RESULT)
-        recorder.expect_status("NNHAL-37", answer, "RUN of a forgotten request", INVALID)
+        recorder.expect_status(answer, "FORGET")
+        recorder.expect_status(vector.data.run(FIRST)[0], "RUN of a forgotten request", INVALID)
 
 
 # ---- Executions -----------------------------------------------------------------------------------------
@@ -270,28 +252,27 @@ def locations_of_returned_outputs(target: Target, recorder: CheckRecorder) -> No
     """Check areas with room for all outputs, for all but one byte, and for none."""
     expected = [output.array.tobytes() for output in builtin_case(SPLIT).outputs]
     request, size = request_without_size(SPLIT), builtin_request(SPLIT).pools[1].returned.size
-    with _share_vector(target, recorder, "NNHAL-39", SPLIT) as vector:
+    with _share_vector(target, recorder, SPLIT) as vector:
         memory = SealedMemory(bytes(size))
         _, number = vector.data.share(memory)
         last = size - 64 + len(expected[-1])  # regions are padded to 64 bytes
         for length, in_area in ((last, len(expected)), (last - 1, len(expected) - 1), (1, 0), (0, 0)):
             stimulus = f"{len(expected)} returned outputs, an area of {length} bytes"
             answer = vector.define(FIRST, request, (number, 0, length))
-            recorder.expect_status("NNHAL-39", answer, f"DEFINE of {stimulus}")
-            packet = vector.data.exchange(Packet(PacketKind.RUN, FIRST))
-            recorder.expect("NNHAL-39", packet.kind == PacketKind.RESULT, stimulus, "a RESULT", packet)
+            recorder.expect_status(answer, f"DEFINE of {stimulus}")
+            outcome, packet = vector.data.run(FIRST)
+            recorder.expect_status(outcome, stimulus)
             outputs = protocol.unpack_outputs(packet.body, len(expected))
             locations = [output.location for output in outputs]
             expected_locations = [OutputLocation.AREA] * in_area + [OutputLocation.MEMORY] * (len(expected) - in_area)
             recorder.expect(
-                "NNHAL-39",
                 locations == expected_locations,
                 f"{stimulus}: their locations",
                 str(list(map(int, expected_locations))),
                 locations,
             )
             contents = [_read(target, memory, o, len(e)) for o, e in zip(outputs, expected, strict=True)]
-            recorder.expect("NNHAL-39", contents == expected, stimulus, "the vector's outputs", "other outputs")
+            recorder.expect(contents == expected, stimulus, "the vector's outputs", "other outputs")
         memory.close()
 
 
@@ -310,27 +291,22 @@ def disconnected_clients(target: Target, recorder: CheckRecorder) -> None:
     The burst is busy until the execution ends. It must be free long before the loop timeout of 15 s.
     """
     with prepared_model(target, ENDLESS) as model, open_burst(target, model) as (answer, burst):
-        recorder.expect_status("NNHAL-40", answer, "configureExecutionBurst")
-        body = Definition(burst, 0, 0, 0, builtin_request(ENDLESS).SerializeToString()).pack()
+        recorder.expect_status(answer, "configureExecutionBurst")
         with open_connection(target) as connection:
-            defined = connection.call(Packet(PacketKind.DEFINE, FIRST, first=LONG_NS, body=body))
-            recorder.expect_status("NNHAL-40", defined, "DEFINE of an endless loop")
+            defined = connection.define(FIRST, burst, builtin_request(ENDLESS), loop_timeout_ns=LONG_NS)
+            recorder.expect_status(defined, "DEFINE of an endless loop")
             connection.send(Packet(PacketKind.RUN, FIRST).pack())
-            answer = _retry_until(lambda: _run_with_short_timeout(target, body), ErrorStatus.GENERAL_FAILURE)
-            recorder.expect_status("NNHAL-40", answer, "RUN of a burst that executes", ErrorStatus.GENERAL_FAILURE)
-        answer = _retry_until(lambda: _run_with_short_timeout(target, body), ErrorStatus.MISSED_DEADLINE_TRANSIENT)
+            answer = _retry_until(lambda: _run_with_short_timeout(target, burst), ErrorStatus.GENERAL_FAILURE)
+            recorder.expect_status(answer, "RUN of a burst that executes", ErrorStatus.GENERAL_FAILURE)
+        answer = _retry_until(lambda: _run_with_short_timeout(target, burst), ErrorStatus.MISSED_DEADLINE_TRANSIENT)
         stimulus = "RUN of a burst whose client disconnected during an execution"
-        recorder.expect("NNHAL-40", answer.is_missed_deadline, stimulus, "a loop timeout", answer)
+        recorder.expect(answer.is_missed_deadline, stimulus, "a loop timeout", answer)
 
 
-def _run_with_short_timeout(target: Target, body: bytes) -> CallOutcome:
+def _run_with_short_timeout(target: Target, burst: bytes) -> CallOutcome:
     with open_connection(target) as connection:
-        defined = connection.call(Packet(PacketKind.DEFINE, FIRST, first=SHORT_NS, body=body))
-        return (
-            defined
-            if defined.status
-            else outcome_of_packet(connection.exchange(Packet(PacketKind.RUN, FIRST)), PacketKind.RESULT)
-        )
+        defined = connection.define(FIRST, burst, builtin_request(ENDLESS), loop_timeout_ns=SHORT_NS)
+        return defined if defined.status else connection.run(FIRST)[0]
 
 
 def _retry_until(attempt: Callable[[], CallOutcome], status: ErrorStatus) -> CallOutcome:

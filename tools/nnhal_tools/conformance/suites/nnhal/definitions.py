@@ -20,7 +20,7 @@ def runs_with_other_values(target: Target, recorder: CheckRecorder) -> None:
     with prepared_model(target, MODEL) as model, open_burst(target, model) as (_, burst):
         for owner, handle in (("a model", model), ("a burst", burst)):
             with runnable_request(target, handle, builtin_request(MODEL)) as runnable:
-                _expect_defined(recorder, "NNHAL-44", owner, runnable)
+                _expect_defined(recorder, owner, runnable)
                 zeros = [bytes(len(value)) for value in runnable.values]
                 turns = [zeros, runnable.values, zeros, runnable.values]
                 by_call = [runnable.run(target, values) for values in turns]
@@ -35,7 +35,7 @@ def runs_with_wrong_values(target: Target, recorder: CheckRecorder) -> None:
         prepared_model(target, MODEL) as model,
         runnable_request(target, model, builtin_request(MODEL)) as runnable,
     ):
-        _expect_defined(recorder, "NNHAL-45", "a model", runnable)
+        _expect_defined(recorder, "a model", runnable)
         (value,) = runnable.values
         wrong: dict[str, Sequence[bytes]] = {
             "no value": [],
@@ -46,12 +46,12 @@ def runs_with_wrong_values(target: Target, recorder: CheckRecorder) -> None:
         }
         for stimulus, values in wrong.items():
             outcome = runnable.run(target, values).outcome
-            recorder.expect_status("NNHAL-45", outcome, f"a run with {stimulus}", ErrorStatus.INVALID_ARGUMENT)
-        expect_correct(recorder, "NNHAL-45", MODEL, runnable.run(target), "a run after wrong ones")
+            recorder.expect_status(outcome, f"a run with {stimulus}", ErrorStatus.INVALID_ARGUMENT)
+        expect_correct(recorder, MODEL, runnable.run(target), "a run after wrong ones")
 
 
-def _expect_defined(recorder: CheckRecorder, id_: str, owner: str, runnable: RunnableRequest) -> None:
-    recorder.expect_status(id_, runnable.outcome, f"Define for {owner}")
+def _expect_defined(recorder: CheckRecorder, owner: str, runnable: RunnableRequest) -> None:
+    recorder.expect_status(runnable.outcome, f"Define for {owner}")
 
 
 def _on_a_stream(target: Target, runnable: RunnableRequest, turns: Sequence[Sequence[bytes]]) -> list[ExecutionOutcome]:
@@ -63,6 +63,6 @@ def _on_a_stream(target: Target, runnable: RunnableRequest, turns: Sequence[Sequ
 
 def _expect_turns(recorder: CheckRecorder, stimulus: str, executions: Sequence[ExecutionOutcome]) -> None:
     """Check that every second execution has the outputs of the vector."""
-    recorder.expect("NNHAL-44", len(executions) == 4, stimulus, "4 answers", len(executions))
+    recorder.expect(len(executions) == 4, stimulus, "4 answers", len(executions))
     for execution in executions[1::2]:
-        expect_correct(recorder, "NNHAL-44", MODEL, execution, f"{stimulus}, after a run with other values")
+        expect_correct(recorder, MODEL, execution, f"{stimulus}, after a run with other values")

@@ -34,13 +34,13 @@ def uploads_are_checked(target: Target, recorder: CheckRecorder) -> None:
     request.pools[0].pool.CopyFrom(mapped_pool(handle))
     with prepared_model(target, "add_float") as model:
         for flaw, wrong in (("a missing byte", data[:-1]), ("a wrong byte", data[:-1] + bytes([data[-1] ^ 1]))):
-            recorder.expect_status("NNHAL-19", target.upload(handle, wrong), f"an upload with {flaw}", INVALID)
-            expect_refused(target, recorder, model, request, "NNHAL-19", f"a pool whose upload had {flaw}")
-        recorder.expect_status("NNHAL-19", target.upload(handle, data), "an upload of the right bytes")
+            recorder.expect_status(target.upload(handle, wrong), f"an upload with {flaw}", INVALID)
+            expect_refused(target, recorder, model, request, f"a pool whose upload had {flaw}")
+        recorder.expect_status(target.upload(handle, data), "an upload of the right bytes")
         execution = target.execute(model, request)
-        expect_correct(recorder, "NNHAL-19", "add_float", execution, "a pool with a digest")
-    recorder.expect_status("NNHAL-19", target.upload(handle, data), "an upload into a complete memory", INVALID)
-    recorder.expect("NNHAL-19", target.read_memory(handle) == data, "a complete memory", "unchanged", "changed")
+        expect_correct(recorder, "add_float", execution, "a pool with a digest")
+    recorder.expect_status(target.upload(handle, data), "an upload into a complete memory", INVALID)
+    recorder.expect(target.read_memory(handle) == data, "a complete memory", "unchanged", "changed")
     target.release(handle)
 
 
@@ -49,19 +49,15 @@ def known_bytes_need_not_be_sent(target: Target, recorder: CheckRecorder) -> Non
     """Check that the digest provides bytes that this client identity still has on the service."""
     data = secrets.token_bytes(5000)
     uploaded = _create_with_digest(target, "NNHAL-20", data)
-    recorder.expect("NNHAL-20", not uploaded.complete, "new bytes", "complete false", uploaded.complete)
-    recorder.expect_status("NNHAL-20", target.upload(uploaded.memory, data), "an upload")
+    recorder.expect(not uploaded.complete, "new bytes", "complete false", uploaded.complete)
+    recorder.expect_status(target.upload(uploaded.memory, data), "an upload")
     known = _create_with_digest(target, "NNHAL-20", data)
-    recorder.expect("NNHAL-20", known.complete, "uploaded bytes", "complete true", known.complete)
+    recorder.expect(known.complete, "uploaded bytes", "complete true", known.complete)
     recorder.expect(
-        "NNHAL-20",
-        target.read_memory(known.memory) == data,
-        "bytes found by their digest",
-        "the uploaded bytes",
-        "other bytes",
+        target.read_memory(known.memory) == data, "bytes found by their digest", "the uploaded bytes", "other bytes"
     )
     longer = _create_with_digest(target, "NNHAL-20", data, size=len(data) + 1)
-    recorder.expect("NNHAL-20", not longer.complete, "the digest with another size", "complete false", longer.complete)
+    recorder.expect(not longer.complete, "the digest with another size", "complete false", longer.complete)
     target.release(uploaded.memory, known.memory, longer.memory)
 
 
@@ -69,23 +65,23 @@ def known_bytes_need_not_be_sent(target: Target, recorder: CheckRecorder) -> Non
 def memory_is_written_in_any_order(target: Target, recorder: CheckRecorder) -> None:
     """Check writes in any order, reads of a window, and accesses out of bounds."""
     answer, created = target.create_memory(12)
-    recorder.expect("NNHAL-21", created is not None, "MemoryService.Create", "NONE", answer)
+    recorder.expect(created is not None, "MemoryService.Create", "NONE", answer)
     assert created is not None
     handle = created.memory
     for offset, piece in ((8, b"cccc"), (0, b"aaaa"), (4, b"bbbb")):
-        recorder.expect_status("NNHAL-21", target.upload(handle, piece, offset), f"an upload of 4 bytes at {offset}")
+        recorder.expect_status(target.upload(handle, piece, offset), f"an upload of 4 bytes at {offset}")
     got = target.read_memory(handle)
-    recorder.expect("NNHAL-21", got == b"aaaabbbbcccc", "memory written in pieces", "aaaabbbbcccc", got)
+    recorder.expect(got == b"aaaabbbbcccc", "memory written in pieces", "aaaabbbbcccc", got)
     window = target.read_memory(handle, 3, 6)
-    recorder.expect("NNHAL-21", window == b"abbbbc", "a window of 6 bytes from 3", "abbbbc", window)
+    recorder.expect(window == b"abbbbc", "a window of 6 bytes from 3", "abbbbc", window)
     for offset in (9, -1, 12):
         recorder.expect_status(
-            "NNHAL-21", target.upload(handle, b"xxxx", offset), f"an upload of 4 bytes at {offset} of 12", INVALID
+            target.upload(handle, b"xxxx", offset), f"an upload of 4 bytes at {offset} of 12", INVALID
         )
     for offset, length in ((0, 13), (-1, 1), (13, 0), (0, -1)):
         answer, _ = target.call("MemoryService.Read", memory=handle, offset=offset, length=length)
-        recorder.expect_status("NNHAL-21", answer, f"reading {length} bytes from {offset} of 12", INVALID)
+        recorder.expect_status(answer, f"reading {length} bytes from {offset} of 12", INVALID)
     for size in (0, -1):
-        recorder.expect_status("NNHAL-21", target.create_memory(size)[0], f"a memory of {size} bytes", INVALID)
-    recorder.expect("NNHAL-21", target.read_memory(handle) == got, "memory after invalid calls", "unchanged", "changed")
+        recorder.expect_status(target.create_memory(size)[0], f"a memory of {size} bytes", INVALID)
+    recorder.expect(target.read_memory(handle) == got, "memory after invalid calls", "unchanged", "changed")
     target.release(handle)

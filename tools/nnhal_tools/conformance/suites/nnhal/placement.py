@@ -16,19 +16,19 @@ def placement_and_operands(target: Target, recorder: CheckRecorder) -> None:
         notify = query_and_prepare(target, model, CheckRecorder()).callbacks[0]
         expected_operations = list(_operations(model))
         got = [(o.subgraph, o.operation, int(o.type)) for o in notify.placement.operations]
-        recorder.expect("NNHAL-23", got == expected_operations, f"placement of {name}", str(expected_operations), got)
+        recorder.expect(got == expected_operations, f"placement of {name}", str(expected_operations), got)
         backends = [o.backend for o in notify.placement.operations]
-        recorder.expect("NNHAL-23", all(backends), f"placement of {name}", "a backend for each operation", backends)
+        recorder.expect(all(backends), f"placement of {name}", "a backend for each operation", backends)
         covered = sorted((p.subgraph, i) for p in notify.placement.partitions for i in p.operations)
         pairs = [(subgraph, operation) for subgraph, operation, _ in expected_operations]
-        recorder.expect("NNHAL-23", covered == pairs, f"partitions of {name}", "each operation exactly once", covered)
+        recorder.expect(covered == pairs, f"partitions of {name}", "each operation exactly once", covered)
         for direction, indexes, operands in (
             ("inputs", model.main.input_indexes, notify.inputs),
             ("outputs", model.main.output_indexes, notify.outputs),
         ):
             expected = [_shape_and_type(model.main.operands[i]) for i in indexes]
             reported = [_shape_and_type(operand) for operand in operands]
-            recorder.expect("NNHAL-23", reported == expected, f"{direction} of {name}", str(expected), reported)
+            recorder.expect(reported == expected, f"{direction} of {name}", str(expected), reported)
         target.release(notify.prepared_model)
 
 

@@ -67,7 +67,7 @@ def _invalid_models() -> Iterator[tuple[str, types_pb2.Model]]:
 def _model_refusals_name_the_rule(target: Target, recorder: CheckRecorder) -> None:
     for location, model in _invalid_models():
         answer, _ = target.supported_operations(model)
-        _expect_named(recorder, "NNHAL-03", answer, f"getSupportedOperations, invalid {location}", location)
+        _expect_named(recorder, answer, f"getSupportedOperations, invalid {location}", location)
 
 
 def _short_input(request: types_pb2.Request) -> None:
@@ -88,13 +88,13 @@ def _request_refusals_name_the_rule(target: Target, recorder: CheckRecorder) -> 
             request = builtin_request("add_float")
             change(request)
             answer = target.execute(model, request).outcome
-            _expect_named(recorder, "NNHAL-04", answer, f"SYNC, invalid {location}", location)
+            _expect_named(recorder, answer, f"SYNC, invalid {location}", location)
 
 
-def _expect_named(recorder: CheckRecorder, id_: str, answer: CallOutcome, stimulus: str, location: str) -> None:
+def _expect_named(recorder: CheckRecorder, answer: CallOutcome, stimulus: str, location: str) -> None:
     valid = answer.status == ErrorStatus.INVALID_ARGUMENT and bool(answer.rule) and location in answer.reason
     got = f"{answer}, rule {answer.rule!r}"
-    recorder.expect(id_, valid, stimulus, f"a rule and a reason that names {location}", got)
+    recorder.expect(valid, stimulus, f"a rule and a reason that names {location}", got)
 
 
 @check("NNHAL-05")
@@ -106,9 +106,7 @@ def _callback_and_launch_agree(target: Target, recorder: CheckRecorder) -> None:
             same = (launch.status, launch.reason, launch.rule) == (callback.status, callback.reason, callback.rule)
             valid = same and bool(outcome.callbacks) and launch.status != ErrorStatus.NONE and bool(launch.reason)
             got = f"launch {launch} {launch.rule}, callback {callback} {callback.rule}"
-            recorder.expect(
-                "NNHAL-05", valid, f"{options.call}, invalid {location}", "equal status, reason and rule", got
-            )
+            recorder.expect(valid, f"{options.call}, invalid {location}", "equal status, reason and rule", got)
 
 
 def _sample_errors(target: Target) -> Iterator[tuple[str, CallOutcome]]:
@@ -132,13 +130,11 @@ def errors_have_the_right_code(target: Target, recorder: CheckRecorder) -> None:
     kinds = {"an unknown handle": ErrorKind.UNKNOWN_HANDLE, "an unknown session": ErrorKind.SESSION_LOST}
     for situation, answer in _sample_errors(target):
         code = KIND_CODES.get(ErrorKind(answer.kind)) or CODES[ErrorStatus(answer.status)]
-        recorder.expect("NNHAL-06", answer.code == code, situation, code, f"{answer.code}, {answer}")
+        recorder.expect(answer.code == code, situation, code, f"{answer.code}, {answer}")
         kind = kinds.get(situation, answer.kind)
-        recorder.expect("NNHAL-06", answer.kind == kind, situation, f"kind {int(kind)}", f"kind {answer.kind}")
+        recorder.expect(answer.kind == kind, situation, f"kind {int(kind)}", f"kind {answer.kind}")
         size = len(answer.reason.encode())
-        recorder.expect(
-            "NNHAL-06", 0 < size <= MAX_REASON_BYTES, situation, "a reason of at most 2 KiB", f"{size} bytes"
-        )
+        recorder.expect(0 < size <= MAX_REASON_BYTES, situation, "a reason of at most 2 KiB", f"{size} bytes")
 
 
 @check("NNHAL-22")
@@ -150,9 +146,7 @@ def inline_limit_is_named(target: Target, recorder: CheckRecorder) -> None:
     limit = target.opened.limits.get(answer.limit)
     valid = answer.kind == ErrorKind.LIMIT and limit is not None and limit <= MAX_INLINE_BYTES
     got = f"{answer}, kind {answer.kind}, limit {answer.limit!r} of {limit}"
-    recorder.expect(
-        "NNHAL-22", valid, f"{MAX_INLINE_BYTES + 1} inline bytes", "kind LIMIT and the name of the limit", got
-    )
+    recorder.expect(valid, f"{MAX_INLINE_BYTES + 1} inline bytes", "kind LIMIT and the name of the limit", got)
 
 
 @check("NNHAL-24")
@@ -163,7 +157,7 @@ def _unknown_device_is_refused(target: Target, recorder: CheckRecorder) -> None:
             with suppress(UnsupportedCase):
                 answer, _ = target.call(name, device=device)
                 stimulus = f"{method.name} of device {device!r}"
-                recorder.expect_status("NNHAL-24", answer, stimulus, ErrorStatus.INVALID_ARGUMENT)
+                recorder.expect_status(answer, stimulus, ErrorStatus.INVALID_ARGUMENT)
 
 
 @check("NNHAL-25")
@@ -189,4 +183,4 @@ def _expect_reason(recorder: CheckRecorder, answer: CallOutcome | None, call: st
         and bool(answer.reason)
     )
     got = "no details" if answer is None else f"{answer}, kind {answer.kind}"
-    recorder.expect("NNHAL-25", valid, f"{call}, not implemented", "GENERAL_FAILURE, kind UNIMPLEMENTED, a reason", got)
+    recorder.expect(valid, f"{call}, not implemented", "GENERAL_FAILURE, kind UNIMPLEMENTED, a reason", got)

@@ -61,10 +61,10 @@ def _require_restart(target: Target) -> None:
 def _expect_saved(recorder: CheckRecorder, target: Target, cache: types_pb2.CompilationCache) -> None:
     saved = prepare_and_save(target, require_supported(target, builtin_case(NAME)).model(), cache)
     is_saved = bool(saved.model) and saved.callbacks[0].cache.state == device_pb2.CACHE_STATE_SAVED
-    recorder.expect("NNHAL-26", is_saved, "prepareModel with a cache", "SAVED", saved.callbacks)
+    recorder.expect(is_saved, "prepareModel with a cache", "SAVED", saved.callbacks)
 
 
 def _expect_retrieved(recorder: CheckRecorder, target: Target, cache: types_pb2.CompilationCache) -> None:
     retrieved, stimulus = prepare_from_cache(target, cache), "prepareModelFromCache after a restart"
-    recorder.expect("NNHAL-26", bool(retrieved.model), stimulus, "NONE", retrieved.callback)
-    expect_correct(recorder, "NNHAL-26", NAME, target.execute(retrieved.model, builtin_request(NAME)), stimulus)
+    recorder.expect(bool(retrieved.model), stimulus, "NONE", retrieved.callback)
+    expect_correct(recorder, NAME, target.execute(retrieved.model, builtin_request(NAME)), stimulus)

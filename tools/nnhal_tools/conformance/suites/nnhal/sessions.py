@@ -26,15 +26,11 @@ def models_of_other_sessions(target: Target, recorder: CheckRecorder) -> None:
     with target.new_session() as other, prepared_model(other, "add_float") as model:
         foreign, unknown_outcome = _execute(target, model), _execute(target, UNKNOWN_HANDLE)
         is_unknown = unknown_outcome.kind == ErrorKind.UNKNOWN_HANDLE
-        recorder.expect(
-            "NNHAL-09", is_unknown, "executing a handle that was never issued", "UNKNOWN_HANDLE", unknown_outcome
-        )
-        recorder.expect(
-            "NNHAL-09", foreign == unknown_outcome, "executing another session's model", str(unknown_outcome), foreign
-        )
+        recorder.expect(is_unknown, "executing a handle that was never issued", "UNKNOWN_HANDLE", unknown_outcome)
+        recorder.expect(foreign == unknown_outcome, "executing another session's model", str(unknown_outcome), foreign)
         target.release(model)
         execution = other.execute(model, builtin_request("add_float"))
-        expect_correct(recorder, "NNHAL-09", "add_float", execution, "a model that another session tried to release")
+        expect_correct(recorder, "add_float", execution, "a model that another session tried to release")
 
 
 @check("NNHAL-10")
@@ -46,14 +42,10 @@ def memories_of_other_sessions(target: Target, recorder: CheckRecorder) -> None:
         for action, use in _USES.items():
             foreign, unknown_outcome = use(target, memory), use(target, UNKNOWN_HANDLE)
             same = foreign == unknown_outcome and unknown_outcome.kind == ErrorKind.UNKNOWN_HANDLE
-            recorder.expect("NNHAL-10", same, f"{action} another session's memory", str(unknown_outcome), foreign)
+            recorder.expect(same, f"{action} another session's memory", str(unknown_outcome), foreign)
         target.release(memory)
         recorder.expect(
-            "NNHAL-10",
-            other.read_memory(memory) == data,
-            "memory that another session tried to write",
-            "unchanged",
-            "changed",
+            other.read_memory(memory) == data, "memory that another session tried to write", "unchanged", "changed"
         )
 
 
@@ -82,7 +74,6 @@ def released_objects(target: Target, recorder: CheckRecorder) -> None:
         target.release(model, memory, UNKNOWN_HANDLE)
         answer = _execute(target, model)
         recorder.expect(
-            "NNHAL-11",
             answer == _execute(target, UNKNOWN_HANDLE),
             "executing a released model",
             "the error of an unknown handle",
@@ -91,14 +82,13 @@ def released_objects(target: Target, recorder: CheckRecorder) -> None:
         for action, use in _USES.items():
             answer = use(target, memory)
             recorder.expect(
-                "NNHAL-11",
                 answer == use(target, UNKNOWN_HANDLE),
                 f"{action} a released memory",
                 "the error of an unknown handle",
                 answer,
             )
         answer, _ = target.call("Session.Release", handles=[model, memory, UNKNOWN_HANDLE])
-        recorder.expect_status("NNHAL-11", answer, "releasing again")
+        recorder.expect_status(answer, "releasing again")
 
 
 @check("NNHAL-12")
@@ -106,7 +96,7 @@ def _closed_sessions(target: Target, recorder: CheckRecorder) -> None:
     with target.new_session() as other:
         model = query_and_prepare(other, builtin_case("add_float").model(), CheckRecorder()).model
         answer, _ = other.call("Session.Close")
-        recorder.expect_status("NNHAL-12", answer, "Session.Close")
+        recorder.expect_status(answer, "Session.Close")
         for action, answer in {
             "executing": _execute(other, model),
             "getSupportedOperations": other.supported_operations(builtin_case("add_float").model())[0],
@@ -115,10 +105,9 @@ def _closed_sessions(target: Target, recorder: CheckRecorder) -> None:
             "resuming": _resume(target, other.session),
         }.items():
             lost = answer.kind == ErrorKind.SESSION_LOST
-            recorder.expect("NNHAL-12", lost, f"{action} in a closed session", "SESSION_LOST", answer)
+            recorder.expect(lost, f"{action} in a closed session", "SESSION_LOST", answer)
         answer = _execute(target, model)
         recorder.expect(
-            "NNHAL-12",
             answer == _execute(target, UNKNOWN_HANDLE),
             "executing a closed session's model",
             "the error of an unknown handle",
@@ -141,15 +130,15 @@ def _resumed_session(target: Target, recorder: CheckRecorder) -> None:
         other.stream = other.rpc("Session.Open")(_open_request(other.session))
         opened = next(iter(other.stream)).opened
         same = opened.session == other.session
-        recorder.expect("NNHAL-13", same, "resuming a session whose stream broke", "the same session", "another")
+        recorder.expect(same, "resuming a session whose stream broke", "the same session", "another")
         execution = other.execute(model, builtin_request("add_float"))
-        expect_correct(recorder, "NNHAL-13", "add_float", execution, "a model of a resumed session")
+        expect_correct(recorder, "add_float", execution, "a model of a resumed session")
 
 
 @check("NNHAL-43")
 def _redirects(target: Target, recorder: CheckRecorder) -> None:
     (opened,) = _open_at_service(target, recorder, "a client that accepts no redirect")
-    recorder.expect("NNHAL-43", opened.HasField("opened"), "a client that accepts no redirect", "a session", opened)
+    recorder.expect(opened.HasField("opened"), "a client that accepts no redirect", "a session", opened)
     events = _open_at_service(target, recorder, "a client that accepts a redirect", accept_redirect=True)
     _expect_session(target, recorder, events, "a client that accepts a redirect")
     with target.new_session() as other:
@@ -166,7 +155,7 @@ def _open_at_service(
     request = _open_request(session)
     request.accept_redirect = accept_redirect
     events = target.open_at_service(request)
-    recorder.expect("NNHAL-43", len(events) == 1, stimulus, "no event after a redirect", len(events))
+    recorder.expect(len(events) == 1, stimulus, "no event after a redirect", len(events))
     return events[:1]
 
 
@@ -184,4 +173,4 @@ def _expect_session(
     if event is None:  # a firewall may be in the way: the client would stay where it was
         return
     is_session = event.HasField("opened") and session in (b"", event.opened.session)
-    recorder.expect("NNHAL-43", is_session, stimulus, "the session" if session else "a session", event)
+    recorder.expect(is_session, stimulus, "the session" if session else "a session", event)

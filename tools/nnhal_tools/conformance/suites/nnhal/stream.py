@@ -32,7 +32,7 @@ def order_of_events(target: Target, recorder: CheckRecorder) -> None:
             valid = outcome.events == events and failed != situation.launched
             got = f"{outcome.events}, launch {outcome.launch}"
             ending = "and a successful launch" if situation.launched else "and a launch error"
-            recorder.expect("NNHAL-07", valid, f"{options.call}, {situation.name}", f"{events} {ending}", got)
+            recorder.expect(valid, f"{options.call}, {situation.name}", f"{events} {ending}", got)
             target.release(outcome.model)
 
 
@@ -58,15 +58,13 @@ def _cancelled_preparations(target: Target, recorder: CheckRecorder) -> None:
         cancelled_counts = threads.map(cancel_preparation, range(CANCELLED))
         others = list(threads.map(prepare_other, range(UNCANCELLED)))
         counts = list(cancelled_counts)
-    recorder.expect("NNHAL-08", max(counts) <= 1, "cancelled preparations", "at most one notify each", counts)
+    recorder.expect(max(counts) <= 1, "cancelled preparations", "at most one notify each", counts)
     for outcome in others:
         got = f"{outcome.events}, {outcome.callback}"
         valid = outcome.events == ["launched", "notify"] and bool(outcome.model)
-        recorder.expect(
-            "NNHAL-08", valid, "a preparation concurrent with cancelled ones", "one notify, with a model", got
-        )
+        recorder.expect(valid, "a preparation concurrent with cancelled ones", "one notify, with a model", got)
         execution = target.execute(outcome.model, builtin_request("network"))
-        expect_correct(recorder, "NNHAL-08", "network", execution, "a model prepared concurrently with cancelled ones")
+        expect_correct(recorder, "network", execution, "a model prepared concurrently with cancelled ones")
         target.release(outcome.model)
 
 

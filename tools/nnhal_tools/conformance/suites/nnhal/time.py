@@ -25,8 +25,7 @@ def expired_preparation(target: Target, recorder: CheckRecorder) -> None:
     for options in both_preparations(deadline_ns=0):
         outcome = target.prepare(builtin_case("network").model(), options)
         missed = outcome.callback.is_missed_deadline and not outcome.model
-        got = f"launch {outcome.launch}, callback {outcome.callback}{', a model' if outcome.model else ''}"
-        recorder.expect("NNHAL-01", missed, f"{options.call}, deadline 0", "MISSED_DEADLINE_* and no model", got)
+        recorder.expect(missed, f"{options.call}, deadline 0", "MISSED_DEADLINE_* and no model", outcome.got)
 
 
 @check("NNHAL-02")
@@ -39,9 +38,9 @@ def expired_execution(target: Target, recorder: CheckRecorder) -> None:
             handle = target.memory_with(before)
             request.pools[1].pool.CopyFrom(mapped_pool(handle))
             answer = execute(target, model, request, RunOptions(deadline_ns=0)).outcome
-            recorder.expect("NNHAL-02", answer.is_missed_deadline, f"{path}, deadline 0", "MISSED_DEADLINE_*", answer)
+            recorder.expect(answer.is_missed_deadline, f"{path}, deadline 0", "MISSED_DEADLINE_*", answer)
             same = target.read_memory(handle) == before
-            recorder.expect("NNHAL-02", same, f"{path}, deadline 0: the outputs", "unchanged", "written")
+            recorder.expect(same, f"{path}, deadline 0: the outputs", "unchanged", "written")
             target.release(handle)
 
 
@@ -51,9 +50,9 @@ def deadline_from_the_call(target: Target, recorder: CheckRecorder) -> None:
     model = require_supported(target, builtin_case("add_float")).model()
     for options in both_preparations(deadline_ns=HOUR_NS):
         outcome = target.prepare(model, options)
-        recorder.expect("NNHAL-42", bool(outcome.model), f"{options.call}, an hour", "NONE", outcome.callback)
+        recorder.expect(bool(outcome.model), f"{options.call}, an hour", "NONE", outcome.callback)
         target.release(outcome.model)
     with prepared_model(target, "add_float") as prepared:
         for path, execute in reachable_calls(target).items():
             execution = execute(target, prepared, builtin_request("add_float"), RunOptions(deadline_ns=HOUR_NS))
-            expect_correct(recorder, "NNHAL-42", "add_float", execution, f"{path}, a deadline of an hour")
+            expect_correct(recorder, "add_float", execution, f"{path}, a deadline of an hour")

@@ -215,5 +215,5 @@ def _expect_alive(recorder: CheckRecorder, session: Target) -> None:
     chain, values = AddChain.random(), random_values()
     execution = session.execute(chain.prepared(session), chain.request(values))
     stimulus = "a session of another process"
-    recorder.expect_status(OTHERS, execution.outcome, stimulus)
+    recorder.expect_status(execution.outcome, stimulus)
     chain.expect_correct(OTHERS, stimulus, values, execution)

@@ -8,17 +8,11 @@ from contextlib import contextmanager, suppress
 
 import numpy as np
 
-from nnhal.shm.protocol import Definition, Packet, PacketKind
 from nnhal.types import AnyArray, ErrorKind, ErrorStatus
 from nnhal.v1 import memory_pb2, types_pb2
 from nnhal_tools.conformance.check import CheckFailed, CheckRecorder, ConnectionLost, Skipped
 from nnhal_tools.conformance.device.calls import invoke, required_call_error
-from nnhal_tools.conformance.device.data_connection import (
-    DataConnection,
-    SealedMemory,
-    open_connection,
-    outcome_of_packet,
-)
+from nnhal_tools.conformance.device.data_connection import DataConnection, SealedMemory, open_connection
 from nnhal_tools.conformance.device.target import INLINE_BYTES, Target
 from nnhal_tools.conformance.paths.buffers import AllocatedBuffer, allocate, buffer_role, copy_from, copy_to
 from nnhal_tools.conformance.registry import check
@@ -83,8 +77,7 @@ class GuardedMemory:
             location = arguments.add().location
             location.offset, location.length = offset, VALUE_BYTES
         request.pools.add().pool.shared = number
-        body = Definition(model, 0, 0, 0, request.SerializeToString()).pack()
-        outcome = connection.call(Packet(PacketKind.DEFINE, FIRST, body=body))
+        outcome = connection.define(FIRST, model, request)
         if outcome.status:
             raise required_call_error("DEFINE", outcome)
 
@@ -96,9 +89,7 @@ class GuardedMemory:
             CheckFailed: the output is wrong.
         """
         self.write(random_values())
-        outcome = require_alive(
-            outcome_of_packet(connection.exchange(Packet(PacketKind.RUN, FIRST)), PacketKind.RESULT)
-        )
+        outcome = require_alive(connection.run(FIRST)[0])
         if outcome.status:
             raise CheckFailed(SHARED, stimulus, "RESULT, or the end of the connection", outcome)
         chain.expect_values(SHARED, stimulus, self.values, self.memory.read(OUTPUT, VALUE_BYTES))
@@ -106,10 +97,10 @@ class GuardedMemory:
     def expect_intact(self, recorder: CheckRecorder) -> None:
         """Check that size, input and guards are unchanged."""
         size = os.fstat(self.memory.descriptor).st_size
-        recorder.expect(SHARED, size == SHARED_BYTES, "shared memory after the end", f"{SHARED_BYTES} bytes", size)
+        recorder.expect(size == SHARED_BYTES, "shared memory after the end", f"{SHARED_BYTES} bytes", size)
         same = self.memory.read(INPUT, VALUE_BYTES) == self.values.tobytes() and self._read_guards() == self._guards
         stimulus = "shared memory outside the output after the end of a process"
-        recorder.expect(SHARED, same, stimulus, "unchanged", "changed")
+        recorder.expect(same, stimulus, "unchanged", "changed")
 
 
 @check(SHARED, exclusive=True)
@@ -179,7 +170,7 @@ def uploading(target: Target, recorder: CheckRecorder) -> None:
     with outage(target, recorder, UPLOAD, works) as service:
         _, created = service.fresh.create_memory(len(data), digest)
         complete = created is not None and created.complete
-        recorder.expect(UPLOAD, not complete, "MemoryService.Create for interrupted bytes", "incomplete", "complete")
+        recorder.expect(not complete, "MemoryService.Create for interrupted bytes", "incomplete", "complete")
 
 
 @contextmanager
@@ -266,10 +257,10 @@ def _buffers(target: Target, recorder: CheckRecorder) -> None:
             destination = types_pb2.Memory(inline=bytes(VALUE_BYTES))
             outcome, _ = service.fresh.call("Buffer.CopyTo", **lost_buffer, dst=destination)
             lost = outcome.kind == ErrorKind.SESSION_LOST
-            recorder.expect(BUFFER, lost, "copyTo of a buffer whose process has ended", "SESSION_LOST", outcome)
+            recorder.expect(lost, "copyTo of a buffer whose process has ended", "SESSION_LOST", outcome)
             outcome = service.fresh.execute(model, _request_with(chain, buffer)).outcome
             stimulus = "an execution on the token of a buffer whose process has ended"
-            recorder.expect_status(BUFFER, outcome, stimulus, ErrorStatus.INVALID_ARGUMENT)
+            recorder.expect_status(outcome, stimulus, ErrorStatus.INVALID_ARGUMENT)
 
 
 def _request_with(chain: AddChain, buffer: AllocatedBuffer) -> types_pb2.Request:

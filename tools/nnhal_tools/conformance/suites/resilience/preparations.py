@@ -258,7 +258,7 @@ def _expect_sound_files(
             return
     with _opened(folder, names, entry):
         again = _is_hit(recorder, id_, fresh, entry, "files that were written again")
-        recorder.expect(id_, again, "prepareModelFromCache of files that were written again", "HIT", "MISS")
+        recorder.expect(again, "prepareModelFromCache of files that were written again", "HIT", "MISS", check=id_)
 
 
 @contextmanager
@@ -278,7 +278,7 @@ def _save_again(recorder: CheckRecorder, id_: str, fresh: Target, entry: CachedC
     cache = saved.callbacks[0].cache if saved.callbacks else device_pb2.CacheOutcome()
     done = cache.state == SAVED or (cache.state == NOT_SAVED and bool(cache.reason))
     stimulus, got = "prepareModel with a cache after a miss", f"{saved.callback}, {cache}"
-    recorder.expect(id_, bool(saved.model) and done, stimulus, "SAVED, or NOT_SAVED with a reason", got)
+    recorder.expect(bool(saved.model) and done, stimulus, "SAVED, or NOT_SAVED with a reason", got, check=id_)
     entry.chain.check_execution(id_, "a model prepared after a miss", fresh, saved.model)
     return cache.state == SAVED
 
@@ -292,9 +292,9 @@ def _expect_sound(recorder: CheckRecorder, fresh: Target, entries: Sequence[Cach
         situation = "a model saved" if entry.saved else "a model whose saving was interrupted"
         if not _is_hit(recorder, id_, fresh, entry, situation) and _save_again(recorder, id_, fresh, entry):
             again = _is_hit(recorder, id_, fresh, entry, f"{situation}, and saved again")
-            recorder.expect(id_, again, f"prepareModelFromCache of {situation}, and saved again", "HIT", "MISS")
+            recorder.expect(again, f"prepareModelFromCache of {situation}, and saved again", "HIT", "MISS", check=id_)
     count = client.damaged_count() - damaged
-    recorder.expect(DAMAGED, count == 0, "entries that were in use when a process ended", "none damaged", count)
+    recorder.expect(count == 0, "entries that were in use when a process ended", "none damaged", count, check=DAMAGED)
 
 
 def _is_hit(recorder: CheckRecorder, id_: str, fresh: Target, entry: CachedChain, situation: str) -> bool:
@@ -304,10 +304,10 @@ def _is_hit(recorder: CheckRecorder, id_: str, fresh: Target, entry: CachedChain
     stimulus = f"prepareModelFromCache of {situation} before the end of a process"
     cache = retrieved.callbacks[0].cache if retrieved.callbacks else device_pb2.CacheOutcome()
     if retrieved.model:
-        recorder.expect(id_, cache.state == HIT, stimulus, "HIT", cache)
+        recorder.expect(cache.state == HIT, stimulus, "HIT", cache, check=id_)
         entry.chain.check_execution(id_, stimulus, fresh, retrieved.model)
         fresh.release(retrieved.model)
         return True
     missed = retrieved.callback.status == ErrorStatus.GENERAL_FAILURE and cache.state == MISS and bool(cache.reason)
-    recorder.expect(id_, missed, stimulus, "HIT, or a MISS with a reason", f"{retrieved.callback}, {cache}")
+    recorder.expect(missed, stimulus, "HIT, or a MISS with a reason", f"{retrieved.callback}, {cache}", check=id_)
     return False

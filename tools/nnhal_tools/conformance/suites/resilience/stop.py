@@ -24,4 +24,4 @@ def orderly_stop(target: Target, recorder: CheckRecorder) -> None:
     with outage(target, recorder, ENDS, works, STOP) as service:
         for session in service.ended:
             reason = session.closing.reason if session.closing else ""
-            recorder.expect(ENDS, bool(reason), f"the last event of the session of {session.name}", "a reason", reason)
+            recorder.expect(bool(reason), f"the last event of the session of {session.name}", "a reason", reason)
