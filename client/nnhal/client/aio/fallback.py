@@ -1,7 +1,5 @@
 """Fallback to the client's machine: preparation of models with operations that the device does not support."""
 
-from dataclasses import dataclass
-
 from nnhal.client.aio.concurrency import Lock, run_blocking
 from nnhal.client.aio.device_queries import DeviceQueries
 from nnhal.client.aio.grpc_calls import PreparationCall
@@ -10,7 +8,7 @@ from nnhal.client.aio.preparation import load_model
 from nnhal.client.aio.prepared_model import PreparedModel
 from nnhal.client.aio.reconnect import ReconnectingSession
 from nnhal.client.core.arguments import ModelSource
-from nnhal.client.core.cache import SharedDeadline
+from nnhal.client.core.cache import NO_DEADLINE, SharedDeadline
 from nnhal.client.core.session import closed_error
 from nnhal.client.fallback.division import DividedModel, divide
 from nnhal.client.fallback.placement import Refusals, combine_placements
@@ -126,7 +124,16 @@ class FallbackDevice(DeviceQueries):
             for each in prepared:
                 await each.close()
             raise
-        return PartitionedModel(divided, prepared, refusals, _LocalModel(local, divided.whole, options))
+
+        async def prepare_whole() -> PreparedModel:
+            operations = tuple(range(len(divided.whole.main.operations)))
+            own_options = options.for_operations(operations, is_fallback=True)
+            try:
+                return await local._prepare_model(divided.whole, own_options, PreparationCall(), NO_DEADLINE)
+            except HalError as error:
+                raise not_supported_as_a_whole(error) from error
+
+        return PartitionedModel(divided, prepared, refusals, prepare_whole)
 
     async def _open_local(self, refusals: Refusals) -> DeviceQueries:
         """Return the device of the service on the client's machine.
@@ -154,25 +161,3 @@ class FallbackDevice(DeviceQueries):
             async with self._opening_local:
                 if self._local is not None:
                     await self._local.close()
-
-
-@dataclass(frozen=True)
-class _LocalModel:
-    """A whole model that the client's machine can prepare."""
-
-    device: DeviceQueries
-    model: Model
-    options: PreparationArguments
-
-    async def prepare(self) -> PreparedModel:
-        """Prepare it.
-
-        Raises:
-            HalError: the client's machine does not support an operation.
-        """
-        operations = tuple(range(len(self.model.main.operations)))
-        options = self.options.for_operations(operations, is_fallback=True)
-        try:
-            return await self.device._prepare_model(self.model, options, PreparationCall(), SharedDeadline(None))
-        except HalError as error:
-            raise not_supported_as_a_whole(error) from error

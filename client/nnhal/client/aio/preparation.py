@@ -4,6 +4,7 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from nnhal import wire
@@ -12,16 +13,16 @@ from nnhal.client.aio.connection import Connection
 from nnhal.client.aio.grpc_calls import PreparationCall
 from nnhal.client.core.arguments import ModelSource, import_model
 from nnhal.client.core.cache import (
+    DEADLINE_MISSED,
     ClientCacheFolder,
     PreparationSpec,
     SharedDeadline,
     is_session_lost,
-    should_compile,
-    with_miss_reason,
+    stored_entry,
 )
 from nnhal.client.core.memory import move_large_values
 from nnhal.errors import HalError
-from nnhal.types import CacheState, Model
+from nnhal.types import CacheState, ErrorStatus, Model
 from nnhal.v1 import cache_pb2, device_pb2, types_pb2
 
 _log = logging.getLogger(__name__)
@@ -45,50 +46,6 @@ async def model_message(connection: Connection, model: Model) -> AsyncIterator[t
     reserved = memoryview(model.operand_values).nbytes
     async with connection.uploaded(model.pools, deduplicate=True, reserved=reserved) as encode_pool:
         yield wire.model_message(model, encode_pool)
-
-
-async def prepare(
-    connection: Connection,
-    spec: PreparationSpec,
-    call: PreparationCall,
-    deadline: SharedDeadline,
-    *,
-    again: bool = False,
-) -> device_pb2.Notify:
-    """Prepare a model: from the cache if possible, without sending it. On a miss, it is sent and saved.
-
-    Args:
-        connection: the connection.
-        spec: the arguments of the preparation.
-        call: makes the calls.
-        deadline: deadline of the whole preparation.
-        again: whether the model may have changed since the spec was made.
-
-    Raises:
-        HalError: a call failed. Other failures of the preparation are in the returned message.
-    """
-    if spec.folder is not None:
-        try:
-            return await _prepare_with_files(connection, spec, spec.folder, call, deadline, again=again)
-        except CacheFilesError as error:
-            _log.warning("the model is prepared without cache files: %s", error)
-    if not spec.uses_cache or spec.folder is not None:
-        async with model_message(connection, spec.model) as message:
-            prepare_request = spec.prepare_request(connection.session, message, deadline)
-            return await call.run(connection, connection.device.PrepareModel, prepare_request)
-    token = spec.token or spec.token_for(await device_version(connection, spec.device))
-    request = spec.load_request(connection.session, token, deadline)
-    loaded = await call.run(connection, connection.device.PrepareModelFromCache, request)
-    if spec.is_other_model(loaded):
-        connection.discard(loaded.prepared_model)
-    elif not should_compile(loaded):
-        return loaded
-    if again:
-        await run_blocking(spec.check_model_unchanged)
-    async with model_message(connection, spec.model) as message:
-        compile_request = spec.compile_request(connection.session, token, message, deadline)
-        compiled = await call.run(connection, connection.device.PrepareModel, compile_request)
-        return with_miss_reason(compiled, loaded)
 
 
 async def device_version(connection: Connection, device: str) -> str:
@@ -191,40 +148,104 @@ class ServiceCacheFiles:
             await self._call(self._connection.cache.Delete, request)
 
 
-async def _prepare_with_files(
+# ---- Preparation -------------------------------------------------------------------------------------------
+
+
+async def prepare(
     connection: Connection,
     spec: PreparationSpec,
-    folder: ClientCacheFolder,
     call: PreparationCall,
     deadline: SharedDeadline,
     *,
-    again: bool,
+    again: bool = False,
 ) -> device_pb2.Notify:
-    """Prepare a model with cache files of the client. For the arguments, see `prepare`."""
-    files = await ServiceCacheFiles.of(connection, spec.device)
-    try:
-        saved = await run_blocking(folder.read, files.count)
-        if saved:
-            await files.write(saved)
-            request = spec.load_request(connection.session, spec.token, deadline)
-            request.cache.CopyFrom(await files.open(spec.token, spec.digest))
-            loaded = await call.run(connection, connection.device.PrepareModelFromCache, request)
-            files.close(request.cache)
-            if spec.is_other_model(loaded):
-                connection.discard(loaded.prepared_model)
-            elif not should_compile(loaded):
-                return loaded
-            await files.delete()
-        if again:
-            await run_blocking(spec.check_model_unchanged)
-        async with model_message(connection, spec.model) as message:
-            compile_request = spec.prepare_request(connection.session, message, deadline)
-            if files.count:
-                compile_request.cache.CopyFrom(await files.open(spec.token, spec.digest))
-            compiled = await call.run(connection, connection.device.PrepareModel, compile_request)
-            files.close(compile_request.cache)
+    """Prepare a model: from the cache if possible, without sending it. On a miss, it is sent and saved.
+
+    Args:
+        connection: the connection.
+        spec: the arguments of the preparation.
+        call: makes the calls.
+        deadline: deadline of the whole preparation.
+        again: whether the model may have changed since the spec was made.
+
+    Raises:
+        HalError: a call failed. Other failures of the preparation are in the returned message.
+    """
+    preparation = _Preparation(connection, spec, call, deadline, again)
+    if spec.folder is not None:
+        try:
+            return await preparation.with_files(spec.folder)
+        except CacheFilesError as error:
+            _log.warning("the model is prepared without cache files: %s", error)
+    if not spec.uses_cache or spec.folder is not None:
+        return await preparation.compile(None)
+    return await preparation.with_store()
+
+
+@dataclass(frozen=True)
+class _Preparation:
+    """One preparation of a model. For the attributes, see `prepare`."""
+
+    connection: Connection
+    spec: PreparationSpec
+    call: PreparationCall
+    deadline: SharedDeadline
+    again: bool
+
+    async def with_store(self) -> device_pb2.Notify:
+        """Prepare with the cache of the service."""
+        spec = self.spec
+        token = spec.token or spec.token_for(await device_version(self.connection, spec.device))
+        cache = stored_entry(token, spec.digest)
+        loaded, is_usable = await self._load(cache)
+        if is_usable:
+            return loaded
+        await self._check_unchanged()
+        compiled = await self.compile(cache)
         if int(compiled.cache.state) == CacheState.SAVED:
-            await run_blocking(folder.write, await files.read())
+            compiled.cache.reason = loaded.cache.reason or loaded.reason
         return compiled
-    finally:
-        await files.delete()
+
+    async def with_files(self, folder: ClientCacheFolder) -> device_pb2.Notify:
+        """Prepare with cache files of the client."""
+        spec = self.spec
+        files = await ServiceCacheFiles.of(self.connection, spec.device)
+        try:
+            saved = await run_blocking(folder.read, files.count)
+            if saved:
+                await files.write(saved)
+                opened = await files.open(spec.token, spec.digest)
+                loaded, is_usable = await self._load(opened)
+                files.close(opened)
+                if is_usable:
+                    return loaded
+                await files.delete()
+            await self._check_unchanged()
+            cache = await files.open(spec.token, spec.digest) if files.count else None
+            compiled = await self.compile(cache)
+            if cache is not None:
+                files.close(cache)
+            if int(compiled.cache.state) == CacheState.SAVED:
+                await run_blocking(folder.write, await files.read())
+            return compiled
+        finally:
+            await files.delete()
+
+    async def _load(self, cache: types_pb2.CompilationCache) -> tuple[device_pb2.Notify, bool]:
+        """Prepare the model from the cache. Return the result, and False if a compilation may have another one."""
+        request = self.spec.load_request(self.connection.session, cache, self.deadline)
+        loaded = await self.call.run(self.connection, self.connection.device.PrepareModelFromCache, request)
+        if self.spec.is_other_model(loaded):
+            self.connection.discard(loaded.prepared_model)
+            return loaded, False
+        return loaded, int(loaded.status) in (ErrorStatus.NONE, *DEADLINE_MISSED)
+
+    async def _check_unchanged(self) -> None:
+        if self.again:
+            await run_blocking(self.spec.check_model_unchanged)
+
+    async def compile(self, cache: types_pb2.CompilationCache | None) -> device_pb2.Notify:
+        """Send the model, and prepare it; it is saved if there is a cache."""
+        async with model_message(self.connection, self.spec.model) as message:
+            request = self.spec.prepare_request(self.connection.session, message, cache, self.deadline)
+            return await self.call.run(self.connection, self.connection.device.PrepareModel, request)

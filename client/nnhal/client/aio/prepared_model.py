@@ -15,6 +15,7 @@ from nnhal.client.aio.preparation import prepare
 from nnhal.client.aio.reconnect import ReconnectingSession
 from nnhal.client.aio.reusable import Execution
 from nnhal.client.aio.stream import Stream
+from nnhal.client.core.arguments import nanoseconds
 from nnhal.client.core.arrays import Inputs, Outputs
 from nnhal.client.core.buffered_execution import (
     AnyOutputs,
@@ -32,7 +33,7 @@ from nnhal.client.core.handles import AsyncCloseable
 from nnhal.client.core.prepared_model import (
     PreparedModelBase,
     RemoteModel,
-    execute_request,
+    empty_execute_request,
     memory_handles,
 )
 from nnhal.client.core.profile import ExecutionProfile
@@ -56,7 +57,7 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
     def __init__(
         self, session: ReconnectingSession, spec: PreparationSpec, connection: Connection, notify: device_pb2.Notify
     ) -> None:
-        super().__init__(notify, spec.description, connection.discard)
+        super().__init__(notify, spec.model, spec.device, connection.discard)
         self._session = session
         self._spec = spec
         self._remote = RemoteModel(connection, notify.prepared_model)
@@ -174,8 +175,10 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
         execution.require_buffers()
         with execution.clearing_on_error():
             async with connection.uploaded(execution.request.pools) as encode_pool:
-                request = wire.request_message(execution.request, encode_pool)
-                message = execute_request(connection.session, handle, request, deadline, measure_timing, loop_timeout)
+                message = empty_execute_request(connection.session, handle, deadline, measure_timing)
+                message.request.CopyFrom(wire.request_message(execution.request, encode_pool))
+                if loop_timeout is not None:
+                    message.loop_timeout_duration_ns = nanoseconds(loop_timeout, "loop_timeout")
                 response = await connection.call(connection.prepared_model.ExecuteSynchronously, message)
             return execution.read(response, await connection.take_memories(memory_handles(response.returned)))
 
@@ -305,7 +308,7 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
         """
         connection, _ = await self._current()
         roles = [(self, input_)], [(self, output)]
-        new = allocation(connection.session, self._description.device, *roles, ())
+        new = allocation(connection.session, self._device, *roles, ())
         return Buffer(connection, await connection.call(connection.device.Allocate, new.request), new.operand)
 
     async def renew(self) -> None:

@@ -18,16 +18,16 @@ from weakref import WeakKeyDictionary
 from nnhal import wire
 from nnhal.client.core.arguments import nanoseconds, optional_nanoseconds, type_error
 from nnhal.client.core.memory import contiguous_bytes, digest, move_large_values
-from nnhal.client.core.prepared_model import ModelDescription, constants_changed, prepare_request
+from nnhal.client.core.prepared_model import constants_changed
 from nnhal.errors import DeadObjectError, HalError, SessionLostError
 from nnhal.model_digest import NO_POOL_DIGEST, combined_digest, graph_digest
 from nnhal.rules.cache_token import check_token
-from nnhal.types import CacheState, ErrorStatus, Memory, Model
+from nnhal.types import ErrorStatus, Memory, Model
 from nnhal.v1 import cache_pb2, device_pb2, types_pb2
 
 _log = logging.getLogger(__name__)
 
-_DEADLINE_MISSED = (ErrorStatus.MISSED_DEADLINE_TRANSIENT, ErrorStatus.MISSED_DEADLINE_PERSISTENT)
+DEADLINE_MISSED = (ErrorStatus.MISSED_DEADLINE_TRANSIENT, ErrorStatus.MISSED_DEADLINE_PERSISTENT)
 
 
 _graph_digests: WeakKeyDictionary[Model, bytes] = WeakKeyDictionary()
@@ -160,39 +160,36 @@ class PreparationSpec:
         """Return the spec of a preparation that does not use the cache. For the arguments, see `of`."""
         return PreparationSpec(model, device, preference, priority, b"", b"", uses_cache=False)
 
-    @property
-    def description(self) -> ModelDescription:
-        """Parts of the model that do not travel."""
-        return ModelDescription.of(self.model, self.device)
-
     def token_for(self, version: str) -> bytes:
         """Return the token on a device of some version. A given token does not depend on the version."""
         return self.token or derived_token(self.digest, self.device, version, self.preference, self.priority)
 
     def load_request(
-        self, session: bytes, token: bytes, deadline: "SharedDeadline"
+        self, session: bytes, cache: types_pb2.CompilationCache, deadline: "SharedDeadline"
     ) -> device_pb2.PrepareModelFromCacheRequest:
-        """Return the request that prepares the model from the cache, by its token."""
+        """Return the request that prepares the model from the cache."""
+        deadline_ns = optional_nanoseconds(deadline.remaining)
         return device_pb2.PrepareModelFromCacheRequest(
-            session=session,
-            device=self.device,
-            deadline_ns=optional_nanoseconds(deadline.remaining),
-            cache=stored_entry(token, self.digest),
+            session=session, device=self.device, deadline_ns=deadline_ns, cache=cache
         )
 
     def prepare_request(
-        self, session: bytes, model: types_pb2.Model, deadline: "SharedDeadline"
+        self,
+        session: bytes,
+        model: types_pb2.Model,
+        cache: types_pb2.CompilationCache | None,
+        deadline: "SharedDeadline",
     ) -> device_pb2.PrepareModelRequest:
-        """Return the request that prepares the model without the cache."""
-        return prepare_request(session, self.device, model, self.preference, self.priority, deadline.remaining)
-
-    def compile_request(
-        self, session: bytes, token: bytes, model: types_pb2.Model, deadline: "SharedDeadline"
-    ) -> device_pb2.PrepareModelRequest:
-        """Return the request that prepares the model and saves it in the cache."""
-        request = self.prepare_request(session, model, deadline)
-        request.cache.CopyFrom(stored_entry(token, self.digest))
-        return request
+        """Return the request that prepares the model, and saves it in the cache if there is one."""
+        return device_pb2.PrepareModelRequest(
+            session=session,
+            device=self.device,
+            model=model,
+            preference=self.preference,  # type: ignore[arg-type]
+            priority=self.priority,  # type: ignore[arg-type]
+            deadline_ns=optional_nanoseconds(deadline.remaining),
+            cache=cache,
+        )
 
     def check_model_unchanged(self) -> None:
         """Check that the model's constants are those that were prepared.
@@ -214,19 +211,6 @@ class PreparationSpec:
         loaded.cache.reason = "the service has prepared another model from this entry"
         _log.warning("%s; the model is prepared again", loaded.cache.reason)
         return True
-
-
-def should_compile(notify: device_pb2.Notify) -> bool:
-    """Return whether a preparation from the cache failed in a way that a compilation may not."""
-    status = int(notify.status)
-    return status != ErrorStatus.NONE and status not in _DEADLINE_MISSED
-
-
-def with_miss_reason(notify: device_pb2.Notify, missed: device_pb2.Notify) -> device_pb2.Notify:
-    """Add the reason of the cache miss to the result of a compilation that was saved."""
-    if int(notify.cache.state) == CacheState.SAVED:
-        notify.cache.reason = missed.cache.reason or missed.reason
-    return notify
 
 
 class SharedDeadline:

@@ -1,14 +1,11 @@
 """Common base of the prepared models of both clients, and the messages of preparations and executions."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, NamedTuple
-
-import numpy as np
+from typing import Generic, NamedTuple
 
 from nnhal import wire
-from nnhal.client.core.arguments import nanoseconds, optional_nanoseconds
+from nnhal.client.core.arguments import optional_nanoseconds
 from nnhal.client.core.arrays import ModelIO, Outputs, TensorInfo, output_array
 from nnhal.client.core.handles import C, description, release_with
 from nnhal.client.core.request_templates import RequestTemplates
@@ -27,30 +24,6 @@ from nnhal.types import (
 from nnhal.v1 import device_pb2, prepared_model_pb2, types_pb2
 
 
-@dataclass(frozen=True)
-class ModelDescription:
-    """Parts of a model that do not travel, so the client keeps them.
-
-    Attributes:
-        device: name of the device that prepares it.
-        input_names, output_names: one name each, or ().
-        element_dtypes: types of the elements of the LiteRT extension's tensors, by operand type.
-        states: variables that a caller carries from one execution to the next.
-    """
-
-    device: str
-    input_names: tuple[str, ...]
-    output_names: tuple[str, ...]
-    element_dtypes: Mapping[int, np.dtype[Any]]
-    states: tuple[ModelState, ...]
-
-    @staticmethod
-    def of(model: Model, device: str) -> "ModelDescription":
-        """Return the description of a model on a device."""
-        dtypes = element_dtypes(model.extension_name_to_prefix)
-        return ModelDescription(device, model.input_names, model.output_names, dtypes, model.states)
-
-
 class RemoteModel(NamedTuple, Generic[C]):
     """Prepared model on the service: the connection and the handle there."""
 
@@ -59,27 +32,6 @@ class RemoteModel(NamedTuple, Generic[C]):
 
 
 # ---- Preparation ----------------------------------------------------------------------------------------
-
-
-def support_request(
-    session: bytes, device: str, model: types_pb2.Model, *, explain: bool
-) -> device_pb2.GetSupportedOperationsRequest:
-    """Return the request for the operations that a device supports; `explain` also asks for the placement."""
-    return device_pb2.GetSupportedOperationsRequest(session=session, device=device, model=model, explain=explain)
-
-
-def prepare_request(
-    session: bytes, device: str, model: types_pb2.Model, preference: int, priority: int, deadline: float | None
-) -> device_pb2.PrepareModelRequest:
-    """Return the request of a preparation."""
-    return device_pb2.PrepareModelRequest(
-        session=session,
-        device=device,
-        model=model,
-        preference=preference,  # type: ignore[arg-type]
-        priority=priority,  # type: ignore[arg-type]
-        deadline_ns=optional_nanoseconds(deadline),
-    )
 
 
 def notify_error(notify: device_pb2.Notify) -> HalError | None:
@@ -101,22 +53,6 @@ def missing_notify_error() -> HalError:
 
 
 # ---- Execution ------------------------------------------------------------------------------------------
-
-
-def execute_request(
-    session: bytes,
-    handle: bytes,
-    request: types_pb2.Request,
-    deadline: float | None,
-    measure_timing: bool,
-    loop_timeout: float | None = None,
-) -> prepared_model_pb2.ExecuteSynchronouslyRequest:
-    """Return the message of an execution."""
-    message = empty_execute_request(session, handle, deadline, measure_timing)
-    message.request.CopyFrom(request)
-    if loop_timeout is not None:
-        message.loop_timeout_duration_ns = nanoseconds(loop_timeout, "loop_timeout")
-    return message
 
 
 def empty_execute_request(
@@ -168,7 +104,46 @@ def _output_bytes(message: types_pb2.ReturnedOutput, memories: Mapping[bytes, By
     return wire.read_inline_output(message)
 
 
-class PreparedModelBase:
+class DescribedModel:
+    """Inputs, outputs and states of a prepared model."""
+
+    def __init__(
+        self,
+        inputs: tuple[TensorInfo, ...],
+        outputs: tuple[TensorInfo, ...],
+        names: tuple[tuple[str, ...], tuple[str, ...]],
+        states: tuple[ModelState, ...],
+    ) -> None:
+        self._inputs, self._outputs, self._states = inputs, outputs, states
+        self._io = ModelIO(inputs, outputs, *names)
+
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """Inputs, each with `name`, `shape` and `dtype`."""
+        return self._inputs
+
+    @property
+    def outputs(self) -> tuple[TensorInfo, ...]:
+        """Outputs, each with `name`, `shape` and `dtype`."""
+        return self._outputs
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the inputs, or ()."""
+        return self._io.input_names
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Names of the outputs, or ()."""
+        return self._io.output_names
+
+    @property
+    def states(self) -> tuple[ModelState, ...]:
+        """Variables that are an input and an output: see `stream`."""
+        return self._states
+
+
+class PreparedModelBase(DescribedModel):
     """Prepared model of either client, without the calls.
 
     Raises:
@@ -179,17 +154,18 @@ class PreparedModelBase:
         cache: outcome of the compilation cache: HIT; SAVED, with the reason of the miss; or NOT_SAVED, with the reason.
     """
 
-    def __init__(self, notify: device_pb2.Notify, model: ModelDescription, discard: Callable[[bytes], None]) -> None:
+    def __init__(self, notify: device_pb2.Notify, model: Model, device: str, discard: Callable[[bytes], None]) -> None:
         if (error := notify_error(notify)) is not None:
             raise error
         names = model.input_names, model.output_names
         operands = wire.to_notified_operands(notify)
-        self._inputs, self._outputs = (
-            TensorInfo.all_of(*pair, model.element_dtypes, wire.to_extension_types(notify))
+        dtypes = element_dtypes(model.extension_name_to_prefix)
+        inputs, outputs = (
+            TensorInfo.all_of(*pair, dtypes, wire.to_extension_types(notify))
             for pair in zip(operands, names, strict=True)
         )
-        self._description = model
-        self._io = ModelIO(self._inputs, self._outputs, *names)
+        super().__init__(inputs, outputs, names, model.states)
+        self._device = device
         self._templates = RequestTemplates(self._io)
         self._update(notify)
         self._finalizer = release_with(self, discard, notify.prepared_model)
@@ -224,31 +200,6 @@ class PreparedModelBase:
     def placement(self) -> Placement:
         """Backend of each operation, with reasons."""
         return wire.to_placement(self._placement)
-
-    @property
-    def inputs(self) -> tuple[TensorInfo, ...]:
-        """Inputs, each with `name`, `shape` and `dtype`."""
-        return self._inputs
-
-    @property
-    def outputs(self) -> tuple[TensorInfo, ...]:
-        """Outputs, each with `name`, `shape` and `dtype`."""
-        return self._outputs
-
-    @property
-    def input_names(self) -> tuple[str, ...]:
-        """Names of the inputs, or ()."""
-        return self._io.input_names
-
-    @property
-    def output_names(self) -> tuple[str, ...]:
-        """Names of the outputs, or ()."""
-        return self._io.output_names
-
-    @property
-    def states(self) -> tuple[ModelState, ...]:
-        """Variables that are an input and an output: see `stream`."""
-        return self._description.states
 
     @property
     def handle(self) -> bytes:

@@ -14,7 +14,6 @@ from nnhal.client.core.arguments import ModelSource, enum_value
 from nnhal.client.core.buffers import Roles, allocation, check_roles
 from nnhal.client.core.cache import ClientCacheFolder, PreparationSpec, SharedDeadline, check_request
 from nnhal.client.core.handles import description
-from nnhal.client.core.prepared_model import support_request
 from nnhal.client.fallback.preparation import PreparationArguments
 from nnhal.client.sync.buffer import Buffer
 from nnhal.client.sync.concurrency import run_blocking
@@ -122,7 +121,9 @@ class DeviceQueries:
 
         def ask(connection: Connection) -> device_pb2.GetSupportedOperationsResponse:
             with model_message(connection, model) as message:
-                request = support_request(connection.session, self.name, message, explain=explain)
+                request = device_pb2.GetSupportedOperationsRequest(
+                    session=connection.session, device=self.name, model=message, explain=explain
+                )
                 return connection.call(connection.device.GetSupportedOperations, request)
 
         return self._session.repeat(ask, SharedDeadline(None))

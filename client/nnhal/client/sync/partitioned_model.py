@@ -2,32 +2,31 @@
 """Prepared models of which the client's machine runs the operations that the device does not support."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, Protocol
+from functools import cached_property
+from typing import Any, NoReturn
 
-from nnhal.client.core.arrays import Inputs, Outputs
+from nnhal.client.core.arrays import Inputs, Outputs, TensorInfo
 from nnhal.client.core.buffered_execution import plain_inputs
 from nnhal.client.core.cache import SharedDeadline
-from nnhal.client.core.handles import Closeable
+from nnhal.client.core.handles import Closeable, description
+from nnhal.client.core.prepared_model import DescribedModel
 from nnhal.client.core.profile import ExecutionProfile
 from nnhal.client.core.streams import StreamIO
 from nnhal.client.fallback.division import DividedModel
 from nnhal.client.fallback.execution import PartValues, combine_profiles, naming_part
-from nnhal.client.fallback.model import PartitionedModelBase
-from nnhal.client.fallback.placement import Refusals
-from nnhal.client.sync.concurrency import Lock
+from nnhal.client.fallback.placement import THIS_MACHINE, FallbackPlacement, Refusals, combine_placements, summary
+from nnhal.client.sync.concurrency import Lock, Work
 from nnhal.client.sync.prepared_model import PreparedModel
 from nnhal.client.sync.stream import Stream
-from nnhal.types import AnyArray
+from nnhal.errors import HalError, invalid_argument
+from nnhal.litert_extension import element_dtypes
+from nnhal.types import AnyArray, CacheOutcome, CacheState, Operand, PreparationWarning
+
+_CACHE_STATES = (CacheState.UNSPECIFIED, CacheState.NOT_SAVED, CacheState.MISS, CacheState.SAVED, CacheState.HIT)
+"""The outcome of a model is the first of these that one of its parts has."""
 
 
-class WholeModel(Protocol):
-    """A model that can be prepared as a whole on the client's machine."""
-
-    def prepare(self) -> PreparedModel:
-        """Prepare it."""
-
-
-class PartitionedModel(PartitionedModelBase, Closeable):
+class PartitionedModel(DescribedModel, Closeable):
     """Model that is ready to run, partly on the device and partly on the client's machine.
 
     It has the properties and methods of `PreparedModel`. Only `execute`, `profile` and `stream` are possible: values
@@ -37,17 +36,53 @@ class PartitionedModel(PartitionedModelBase, Closeable):
         divided: the model.
         parts: its prepared parts.
         refusals: for each operation of main that the device does not support, the reasons.
-        whole: prepares the whole model on the client's machine.
+        prepare_whole: prepares the whole model on the client's machine.
     """
 
     def __init__(
-        self, divided: DividedModel, parts: Sequence[PreparedModel], refusals: Refusals, whole: WholeModel
+        self,
+        divided: DividedModel,
+        parts: Sequence[PreparedModel],
+        refusals: Refusals,
+        prepare_whole: Work[[], PreparedModel],
     ) -> None:
-        super().__init__(divided, parts, refusals)
+        whole, main = divided.whole, divided.whole.main
+        written: dict[int, Operand] = {}  # the service may know more about the shapes of outputs than the model
+        for part, model in zip(divided.parts, parts, strict=True):
+            written |= zip(part.outputs, model.outputs, strict=True)
+        dtypes = element_dtypes(whole.extension_name_to_prefix)
+        infos = (info for model in parts for info in (*model.inputs, *model.outputs))
+        types = {info.type: info.extension_type for info in infos if info.extension_type is not None}
+        super().__init__(
+            TensorInfo.all_of([main.operands[i] for i in main.input_indexes], whole.input_names, dtypes, types),
+            TensorInfo.all_of([written[i] for i in main.output_indexes], whole.output_names, dtypes, types),
+            (whole.input_names, whole.output_names),
+            whole.states,
+        )
+        self._divided = divided
+        self._refusals = refusals
         self._parts = tuple(parts)
-        self._whole = whole
+        self._start_whole = prepare_whole
         self._prepared_whole: PreparedModel | None = None
         self._preparing_whole = Lock()
+        self._closed = False
+
+    @cached_property
+    def placement(self) -> FallbackPlacement:
+        """Backend of each operation, on the device or on this machine, with reasons and the cost."""
+        return combine_placements(self._divided, [part.placement for part in self._parts], self._refusals)
+
+    @property
+    def warnings(self) -> list[PreparationWarning]:
+        """Problems that did not make the preparation fail: the fallback (code "fallback"), and those of the parts."""
+        own = PreparationWarning("fallback", summary(self._divided, self._refusals))
+        return [own, *(warning for part in self._parts for warning in part.warnings)]
+
+    @property
+    def cache(self) -> CacheOutcome:
+        """Outcome of the compilation cache: that of the part which was served worst."""
+        outcomes = {part.cache.state: part.cache for part in reversed(self._parts)}
+        return next(outcomes[state] for state in _CACHE_STATES if state in outcomes)
 
     def execute(
         self,
@@ -113,8 +148,15 @@ class PartitionedModel(PartitionedModelBase, Closeable):
         """
         with self._preparing_whole:
             if self._prepared_whole is None:
-                self._prepared_whole = self._whole.prepare()
+                self._prepared_whole = self._start_whole()
             return self._prepared_whole
+
+    def _unavailable(self, method: str) -> HalError:
+        """Return the error of a method that this kind of model lacks."""
+        local, total = len(self._divided.fallback_operations), len(self._divided.whole.main.operations)
+        return invalid_argument(
+            f"{method} is not possible: {local} of {total} operations of the model run on {THIS_MACHINE}; use execute()"
+        )
 
     def _check_plain(self, inputs: Inputs, outputs: object) -> None:
         """Check that an execution uses no buffers.
@@ -172,6 +214,11 @@ class PartitionedModel(PartitionedModelBase, Closeable):
         for part in (*self._parts, self._prepared_whole):
             if part is not None:
                 part.close()
+
+    def __repr__(self) -> str:
+        local, total = len(self._divided.fallback_operations), len(self._divided.whole.main.operations)
+        place = f"{total - local} operations on the device and {local} on {THIS_MACHINE}"
+        return description(self, f"{place}, {self._io.description}", closed=self._closed)
 
 
 class _ClientState:
