@@ -7,8 +7,7 @@ table makes an operation unsupported, not invalid.
 import re
 from collections.abc import Sequence
 
-from nnhal.rules.duplicates import first_repeated
-from nnhal.rules.rule import Rules
+from nnhal.rules.rule import Rules, first_repeated
 from nnhal.types import ExtensionNameAndPrefix
 
 _MAX_PREFIX = 2**15 - 1

@@ -7,12 +7,13 @@ def _scalar_with_dimensions(operand: Operand) -> str | None:
     return "has dimensions" if operand.type in SCALAR_TYPES and operand.dimensions else None
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
 from nnhal.errors import invalid_argument
 
 S = TypeVar("S")
+H = TypeVar("H", bound=Hashable)
 
 
 class Rules(Generic[S]):
@@ -49,3 +50,13 @@ class Rules(Generic[S]):
         if broken := self.first_broken(subject):
             rule, problem = broken
             raise invalid_argument(f"{name()} {problem}", rule)
+
+
+def first_repeated(items: Iterable[H]) -> H | None:
+    """Return the first item that occurred before, or None. No item may be None."""
+    seen: set[H] = set()
+    for item in items:
+        if item in seen:
+            return item
+        seen.add(item)
+    return None

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from nnhal.errors import general_failure
-from nnhal.rules.duplicates import first_repeated
 from nnhal.rules.ranges import negative
-from nnhal.rules.rule import Rules
+from nnhal.rules.rule import Rules, first_repeated
 from nnhal.types import (
     PROT_WRITE,
     TYPE_BASE_MAX,

@@ -14,11 +14,7 @@ POOL_RULES = Rules[RequestMemoryPool]()
 
 
 def check_pools(pools: Sequence[RequestMemoryPool], name: str) -> None:
-    """Check pools of a known kind.
-
-    Args:
-        pools: the pools of a model or a request.
-        name: the name of each pool in messages ("model pool").
+    """Check pools of a known kind. `name`: the name of each pool in messages ("model pool").
 
     Raises:
         HalError: INVALID_ARGUMENT, V-POOL-01, -02 or -05.

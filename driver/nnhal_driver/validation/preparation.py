@@ -5,9 +5,8 @@ Cache arguments are not checked here: they never make a preparation fail (V-PREP
 
 from collections.abc import Sequence
 
-from nnhal.rules.duplicates import first_repeated
 from nnhal.rules.extension import check_extension_names
-from nnhal.rules.rule import Rules
+from nnhal.rules.rule import Rules, first_repeated
 from nnhal.types import (
     MAXIMUM_LOOP_TIMEOUT_NS,
     OMITTED,

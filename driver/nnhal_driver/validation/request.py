@@ -77,14 +77,10 @@ def validate_request(
     fenced: bool = False,
     extension_types: ExtensionTypes = _NO_TYPES,
 ) -> None:
-    """Check a request.
+    """Check a request, given the operands of the main subgraph's inputs and outputs.
 
-    Args:
-        request: the request to check.
-        inputs: operands of the main subgraph's inputs.
-        outputs: operands of the main subgraph's outputs.
-        fenced: True for a fenced execution, which cannot report the shapes of its outputs.
-        extension_types: the device's descriptions of the operand types of extensions, by type.
+    `fenced`: True for a fenced execution, which cannot report the shapes of its outputs; `extension_types`: the
+    descriptions of the operand types of extensions by the device, by type.
 
     Raises:
         HalError: INVALID_ARGUMENT, with the id of the first broken rule, or "" for a rule that the HAL does not have.

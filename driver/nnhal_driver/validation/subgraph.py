@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 
-from nnhal.rules.duplicates import first_repeated
-from nnhal.rules.rule import Rules
+from nnhal.rules.rule import Rules, first_repeated
 from nnhal.types import Model, Operand, OperandLifeTime, Operation, Subgraph
 from nnhal_driver.validation.error_location import operation_location, subgraph_location
 from nnhal_driver.validation.operand import check_operand

@@ -3,8 +3,7 @@
 import pytest
 
 from nnhal.errors import HalError
-from nnhal.rules.duplicates import first_repeated
-from nnhal.rules.rule import Rules
+from nnhal.rules.rule import Rules, first_repeated
 from nnhal.types import ErrorStatus
 
 NUMBER_RULES = Rules[int]()
