@@ -8,7 +8,7 @@ import numpy as np
 
 from nnhal.errors import HalError
 from nnhal.litert_extension import element_dtypes
-from nnhal.types import ExtensionNameAndPrefix, ExtensionOperandTypeInformation
+from nnhal.types import DTYPES, ExtensionNameAndPrefix, ExtensionOperandTypeInformation
 from nnhal_ndk.devices import NdkDevice, all_devices
 from nnhal_ndk.results import bad_data
 
@@ -88,11 +88,13 @@ def describe_operand_type(type_: int) -> ExtensionOperandTypeInformation:
 
 
 def element_dtype(type_: int) -> np.dtype[Any]:
-    """Return the type of the elements of an extension's operand type: opaque bytes, if the client does not know it.
+    """Return the type of the elements of an operand type: opaque bytes, if the client does not know an extension's.
 
     Raises:
         NdkError: BAD_DATA: no device has it.
     """
+    if (plain := DTYPES.get(type_)) is not None:
+        return plain
     if (known := element_dtypes((PREFIXES.entry_of(type_),)).get(type_)) is not None:
         return known
     size = describe_operand_type(type_).byte_size

@@ -5,8 +5,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-import nnhal
-from nnhal.types import DTYPES, AnyArray, Bytes, Operand, is_fully_specified
+from nnhal.types import AnyArray, Bytes, Operand, is_fully_specified
 from nnhal_ndk.execution.memory import MappedFile, NdkMemory
 from nnhal_ndk.execution.tensor_memory import Role, TensorMemory
 from nnhal_ndk.extensions import element_dtype
@@ -52,7 +51,7 @@ class ArgumentSlot:
         self.operand = operand
         self._role = role
         self._is_output = role[1]
-        self._dtype = DTYPES.get(operand.type) or element_dtype(operand.type)
+        self._dtype = element_dtype(operand.type)
         self._is_specified = is_fully_specified(operand.type, operand.dimensions)
         self._size = known_size(operand.type, operand.dimensions)
 
@@ -122,11 +121,3 @@ class ArgumentSlot:
             return MemoryArgument(data, dimensions)
         value = data[:needed] if needed else data
         return MemoryArgument(value.view(self._dtype).reshape(dimensions), dimensions)
-
-    def tensor_value(self, argument: TensorArgument) -> AnyArray | nnhal.Buffer:
-        """Return the value of an input in a memory from a description.
-
-        Raises:
-            NdkError: OP_FAILED: the memory is uninitialized, or has other dimensions.
-        """
-        return argument.tensor.input_value(argument.dimensions, self.name)

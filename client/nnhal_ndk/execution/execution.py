@@ -16,7 +16,7 @@ from nnhal_ndk.execution.compilation import NdkCompilation
 from nnhal_ndk.execution.event import ComputationEvent, NdkEvent, after_all
 from nnhal_ndk.execution.memory import NdkMemory
 from nnhal_ndk.execution.plan import ComputeOptions, ComputeResult, Value, deadline_of
-from nnhal_ndk.model.operand_type import Dimensions
+from nnhal_ndk.model.operand_type import Dimensions, is_specialization
 from nnhal_ndk.results import NdkError, bad_data, bad_state, code_of_error, log_error, op_failed
 
 NOT_MEASURED = 2**64 - 1
@@ -321,7 +321,8 @@ class NdkExecution:
         if isinstance(argument, MemoryArgument):
             return argument.data
         if isinstance(argument, TensorArgument):
-            return self._compilation.slot(index, is_output=False).tensor_value(argument)
+            name = self._compilation.slot(index, is_output=False).name
+            return argument.tensor.input_value(argument.dimensions, name)
         return None
 
     def _store(self, result: ComputeResult) -> None:
@@ -329,8 +330,9 @@ class NdkExecution:
         all_fit = True
         for number, (value, argument) in enumerate(zip(result.outputs, self._outputs, strict=True)):
             dimensions, fits = _shape(value), True
-            if isinstance(argument, MemoryArgument | TensorArgument) and not _matches(dimensions, argument.dimensions):
-                raise op_failed(f"output {number} has dimensions {list(dimensions)}, not {list(argument.dimensions)}")
+            given = argument.dimensions if isinstance(argument, MemoryArgument | TensorArgument) else ()
+            if given and not is_specialization(dimensions, given):
+                raise op_failed(f"output {number} has dimensions {list(dimensions)}, not {list(given)}")
             if isinstance(argument, MemoryArgument) and isinstance(value, np.ndarray):
                 fits = value.nbytes <= argument.data.size
                 all_fit = all_fit and fits
@@ -379,12 +381,6 @@ class NdkExecution:
 
 def _shape(value: AnyArray | BufferBase) -> Dimensions:
     return value.shape if isinstance(value, np.ndarray) else tuple(value.shape or ())
-
-
-def _matches(dimensions: Dimensions, given: Dimensions) -> bool:
-    if not given or dimensions == given:
-        return True
-    return len(given) == len(dimensions) and all(a in (0, b) for a, b in zip(given, dimensions, strict=True))
 
 
 def _write(target: Bytes, value: AnyArray) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 import nnhal
-from nnhal.types import DTYPES, AnyArray, Bytes, Operand, is_fully_specified
+from nnhal.types import AnyArray, Bytes, Operand, is_fully_specified
 from nnhal_ndk.extensions import element_dtype
 from nnhal_ndk.model.operand_type import Dimensions, known_size, merge_dimensions
 from nnhal_ndk.results import NdkError, bad_data, op_failed
@@ -96,8 +96,7 @@ class TensorMemory:
         shape = self.operand.dimensions
         if not is_fully_specified(self.operand.type, shape) or known_size(self.operand.type, shape) != data.size:
             raise bad_data(f"{data.size} bytes do not fill a tensor with dimensions {list(shape)}")
-        dtype = DTYPES.get(self.operand.type) or element_dtype(self.operand.type)
-        self.write(data.view(dtype).reshape(shape))
+        self.write(data.view(element_dtype(self.operand.type)).reshape(shape))
 
     def write(self, value: AnyArray) -> None:
         """Replace its value.

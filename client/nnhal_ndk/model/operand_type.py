@@ -8,14 +8,7 @@ from typing import TypeVar
 
 from nnhal.rules.operand import OPERAND_RULES, RANGE_RULES
 from nnhal.rules.rule import Rules
-from nnhal.types import (
-    DTYPES,
-    Operand,
-    OperandLifeTime,
-    OperandType,
-    is_extension,
-    is_tensor,
-)
+from nnhal.types import Operand, OperandLifeTime, OperandType, byte_size, is_extension
 from nnhal_ndk.extensions import describe_operand_type
 from nnhal_ndk.results import bad_data
 
@@ -84,13 +77,13 @@ def known_size(type_: int, dimensions: Sequence[int]) -> int:
     if is_extension(type_):
         info = describe_operand_type(type_)
         return info.byte_size * (prod(dimensions) if info.is_tensor else 1) if dimensions or not info.is_tensor else 0
-    if not is_tensor(type_):
-        return DTYPES[type_].itemsize if type_ in DTYPES else 0
-    return DTYPES[type_].itemsize * prod(dimensions) if dimensions else 0
+    return byte_size(type_, dimensions)
 
 
 def is_specialization(given: Dimensions, dimensions: Dimensions) -> bool:
     """Return whether given dimensions repeat the known ones, and may add unknown ones."""
+    if given == dimensions:
+        return True
     return len(given) == len(dimensions) and all(b in (0, a) for a, b in zip(given, dimensions, strict=True))
 
 
