@@ -139,7 +139,9 @@ def _add_service(
     if stages:
         start = min(span.start_ns for span in stages)
         tracks.add(_SERVICE, "call", ("service", f"execute {number}", zero_ns + start, _length(stages)))
-    for span in sorted(spans, key=_outer_first):
+    for span in sorted(
+        spans, key=lambda s: (s.start_ns, -s.duration_ns, s.kind != SpanKind.PARTITION)
+    ):  # outer ones first
         name = f"partition of {len(span.operations)}" if span.kind == SpanKind.PARTITION else span.name
         arguments: dict[str, object] = {}
         if span.kind != SpanKind.STAGE:
@@ -148,10 +150,6 @@ def _add_service(
             arguments |= operations[span.operations[0]]
         event = _CATEGORIES.get(span.kind, "work"), name, zero_ns + span.start_ns, span.duration_ns
         tracks.add(_SERVICE, span.backend or "call", event, **arguments)
-
-
-def _outer_first(span: Span) -> tuple[int, int, bool]:
-    return span.start_ns, -span.duration_ns, span.kind != SpanKind.PARTITION
 
 
 def _operation_arguments(model: Model) -> list[dict[str, object]]:

@@ -60,7 +60,9 @@ class RunRequestEncoder:
         parts: list[bytes | memoryview] = [self._fixed]
         for head, value in zip(self._heads, values, strict=True):
             parts += (head, value.data)
-        tail = b"" if deadline_ns == OMITTED else _encode_deadline(deadline_ns)
+        tail = b""
+        if deadline_ns != OMITTED:
+            tail = prepared_model_pb2.RunRequest(deadline_ns=deadline_ns).SerializeToString()
         parts.append(tail)
         if stream:
             parts.insert(0, _head(_RUN, self._size + len(tail)))
@@ -191,7 +193,3 @@ def _head(tag: int, size: int) -> bytes:
         size >>= 7
     head.append(size)
     return bytes(head)
-
-
-def _encode_deadline(deadline_ns: int) -> bytes:
-    return prepared_model_pb2.RunRequest(deadline_ns=deadline_ns).SerializeToString()

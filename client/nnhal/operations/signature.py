@@ -33,6 +33,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
+from operator import itemgetter
 
 from nnhal.types import Operand, OperandType, OperationType, is_tensor, type_name
 
@@ -154,18 +155,6 @@ Check = Callable[[Arguments], str | None]
 
 
 @dataclass(frozen=True)
-class Mismatch:
-    """Error message for operands that fit no row of a signature.
-
-    Attributes:
-        distance: number of operands of the wrong type, compared with the nearest row.
-    """
-
-    message: str
-    distance: int
-
-
-@dataclass(frozen=True)
 class Signature:
     """Constraints that model validation checks for one operation type.
 
@@ -222,20 +211,20 @@ class Signature:
             if mismatch is None:
                 return self._apply_checks(form.name, arguments, results, operands)
             mismatches.append(mismatch)
-        return min(mismatches, key=lambda mismatch: mismatch.distance).message
+        return min(mismatches, key=itemgetter(0))[1]
 
     def _nearest_mismatch(
         self, arguments: Sequence[Argument], operands: Sequence[Operand], inputs: int
-    ) -> Mismatch | None:
-        """Compare the operands with the nearest row of types. Return None if a row fits."""
-        best: Mismatch | None = None
+    ) -> tuple[int, str] | None:
+        """Return the number of wrong types in the nearest row, and a message about them; or None if a row fits."""
+        best: tuple[int, str] | None = None
         for row in self.rows:
             expected = [row[a.type] if isinstance(a.type, str) else a.type for a in arguments]
             wrong = [i for i, operand in enumerate(operands) if operand.type != expected[i]]
             if not wrong:
                 return None
-            if best is None or len(wrong) < best.distance:
-                best = Mismatch(_mismatch_message(arguments, operands, expected, wrong, inputs), len(wrong))
+            if best is None or len(wrong) < best[0]:
+                best = len(wrong), _mismatch_message(arguments, operands, expected, wrong, inputs)
         return best
 
     def _apply_checks(
