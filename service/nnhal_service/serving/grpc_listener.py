@@ -5,7 +5,6 @@ So gRPC binds a temporary path here, and then the socket gets its name: by a har
 or by renaming it, if the supervisor of the service owns the name.
 """
 
-import errno
 import os
 import secrets
 import socket
@@ -16,6 +15,7 @@ import grpc
 
 from nnhal.address import Address
 from nnhal_service.grpc_support.inherited_socket import InheritedSocket
+from nnhal_service.tcp_port import cannot_listen, check_unused
 from nnhal_service.unix_socket import file_id, locked_folder, remove_stale_socket
 
 if TYPE_CHECKING:
@@ -70,12 +70,10 @@ class Listener:
                     self._path, self._file = path, file_id(path)
             else:
                 if not reserved:
-                    _check_free(address)
+                    check_unused(address)
                 self.address = address.with_port(_bind_tcp(server, text, certificates))
         except OSError as error:
-            in_use = "; is another service running there?" if error.errno == errno.EADDRINUSE else ""
-            reason = (error.strerror or str(error)).lower()
-            raise ValueError(f"cannot listen on {text}: {reason}{in_use}") from None
+            raise cannot_listen(text, error) from None
         except RuntimeError as error:  # gRPC's
             raise ValueError(f"cannot listen on {text}: {error}") from None
 
@@ -89,26 +87,6 @@ class Listener:
         """Remove the Unix socket, unless another one has its name by now, or a supervisor owns the name."""
         if self._path is not None and file_id(self._path) == self._file:
             self._path.unlink(missing_ok=True)
-
-
-def _check_free(address: Address) -> None:
-    """Bind a TCP address and release it again.
-
-    Raises:
-        OSError: it is in use, or no address of the host belongs to this machine.
-    """
-    failures: list[OSError] = []
-    hosts = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    for family, kind, protocol, _, host in hosts:
-        try:
-            with socket.socket(family, kind, protocol) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind(host)
-        except OSError as error:
-            failures.append(error)
-    # one family may be missing: many machines resolve localhost to ::1 without having it
-    if failures and (len(failures) == len(hosts) or any(error.errno == errno.EADDRINUSE for error in failures)):
-        raise failures[-1]
 
 
 def _bind_tcp(server: grpc.Server, text: str, certificates: "ReloadingCertificates | None") -> int:

@@ -10,14 +10,13 @@ Inherited sockets, which a service manager has opened: all workers accept connec
 workers also have a private port or path each, `unix:PATH.n` for worker n.
 """
 
-import errno
-import socket
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from nnhal.address import Address
+from nnhal_service.tcp_port import bind_port, cannot_listen, check_unused
 from nnhal_service.unix_socket import owned_path, remove_stale_socket
 
 _ATTEMPTS = 20
@@ -81,12 +80,10 @@ class ReservedAddresses:
             if address.kind == "unix":
                 self._claim(Path(address.path), stack)
                 return text
-            _check_unused(address)
-            port = _bind(address, address.port, stack)
+            check_unused(address)
+            port = bind_port(address, address.port, stack)
         except OSError as error:
-            in_use = "; is another service running there?" if error.errno == errno.EADDRINUSE else ""
-            reason = (error.strerror or str(error)).lower()
-            raise ValueError(f"cannot listen on {text}: {reason}{in_use}") from None
+            raise cannot_listen(text, error) from None
         self._tcp.append(address)
         return address.with_port(port)
 
@@ -120,7 +117,7 @@ class ReservedAddresses:
             with ExitStack() as attempt, suppress(OSError):
                 port = 0
                 for address in self._tcp:
-                    port = _bind(address, port, attempt)
+                    port = bind_port(address, port, attempt)
                 stack.push(attempt.pop_all())
                 return port
         raise ValueError(f"no port is free on all of {', '.join(address.host for address in self._tcp)}")
@@ -129,39 +126,3 @@ class ReservedAddresses:
         for path in self._paths:
             with suppress(OSError):
                 remove_stale_socket(path)
-
-
-def _check_unused(address: Address) -> None:
-    """Check that nothing listens on an address, not even a service of this user that shares its port.
-
-    Raises:
-        OSError: it is in use, or no address of the host belongs to this machine.
-    """
-    with ExitStack() as stack:
-        _bind(address, address.port, stack, reuse_port=False)
-
-
-def _bind(address: Address, port: int, stack: ExitStack, *, reuse_port: bool = True) -> int:
-    """Bind a port on all addresses of a host until the stack is closed, and return the port.
-
-    Raises:
-        OSError: it is in use, or no address of the host belongs to this machine.
-    """
-    failures: list[OSError] = []
-    hosts = socket.getaddrinfo(address.host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    for family, kind, protocol, _, host in hosts:
-        try:
-            holder = stack.enter_context(socket.socket(family, kind, protocol))
-            if family == socket.AF_INET6:
-                holder.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if reuse_port:
-                holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            holder.bind((host[0], port, *host[2:]))
-            port = holder.getsockname()[1]
-        except OSError as error:
-            failures.append(error)
-    # one family may be missing: many machines resolve localhost to ::1 without having it
-    if failures and (len(failures) == len(hosts) or any(error.errno == errno.EADDRINUSE for error in failures)):
-        raise failures[-1]
-    return port
