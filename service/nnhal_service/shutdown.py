@@ -8,12 +8,46 @@ hundred never stopped. So the main thread waits for descriptors instead, one of 
 import os
 import select
 import signal
+from collections.abc import Collection
 from types import FrameType, TracebackType
+from typing import Self
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class ShutdownSignal:
+class SignalPipe:
+    """Signals as bytes of a pipe, from now on. For the main thread only; a context manager."""
+
+    def __init__(self, numbers: Collection[signal.Signals]) -> None:
+        self._read_fd, self._write_fd = os.pipe()
+        os.set_blocking(self._read_fd, False)
+        os.set_blocking(self._write_fd, False)
+        for number in numbers:
+            signal.signal(number, _ignore)
+        signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
+
+    def fileno(self) -> int:
+        """Return the descriptor to wait for."""
+        return self._read_fd
+
+    def read(self) -> frozenset[int]:
+        """Return the signals that have arrived since the last call."""
+        try:
+            return frozenset(os.read(self._read_fd, 4096))
+        except BlockingIOError:
+            return frozenset()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Close the pipe."""
+        signal.set_wakeup_fd(-1)
+        os.close(self._read_fd)
+        os.close(self._write_fd)
+
+
+class ShutdownSignal(SignalPipe):
     """Handles these signals from now on; they only end `wait`. For the main thread only; a context manager.
 
     Args:
@@ -22,37 +56,27 @@ class ShutdownSignal:
     """
 
     def __init__(self, parent: int | None = None) -> None:
+        super().__init__(_SIGNALS)
         # an embedded service leaves Ctrl-C to its parent, which may catch it and go on
         self._ends = {signal.SIGINT, signal.SIGTERM} if parent is None else {signal.SIGTERM}
-        self._read_fd, self._write_fd = os.pipe()
-        os.set_blocking(self._write_fd, False)
-        self._watched = [self._read_fd]
-        for number in _SIGNALS:
-            signal.signal(number, _ignore)
-        signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
+        self._parents: list[int] = []
         if parent is not None:
-            self._watch(parent)
-
-    def _watch(self, process: int) -> None:
-        try:
-            self._watched.append(os.pidfd_open(process))
-        except ProcessLookupError:  # it has exited already
-            os.write(self._write_fd, bytes([signal.SIGTERM]))
+            try:
+                self._parents.append(os.pidfd_open(parent))
+            except ProcessLookupError:  # it has exited already
+                os.write(self._write_fd, bytes([signal.SIGTERM]))
 
     def wait(self) -> None:
         """Wait for a signal, or for the exit of the parent process."""
         while True:
-            ready, _, _ = select.select(self._watched, [], [])
-            if ready != [self._read_fd] or self._ends & set(os.read(self._read_fd, 4096)):
+            ready, _, _ = select.select([self, *self._parents], [], [])
+            if ready != [self] or self._ends & self.read():
                 return
-
-    def __enter__(self) -> "ShutdownSignal":
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Close the descriptors."""
-        signal.set_wakeup_fd(-1)
-        for descriptor in (self._write_fd, *self._watched):
+        super().__exit__(kind, error, at)
+        for descriptor in self._parents:
             os.close(descriptor)
 
 

@@ -1,6 +1,5 @@
 """Start of a process that was forked for a supervisor, and its tie to it: it ends when the supervisor ends."""
 
-import ctypes
 import os
 import signal
 import time
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import TextIO
 
 from nnhal_service import log
+from nnhal_service.sandbox.system_calls import process_control
 from nnhal_service.settings import Settings
 from nnhal_service.supervisor.template import ChildArguments
 
@@ -37,17 +37,11 @@ def end_with(supervisor: int) -> None:
         SystemExit: it has ended.
     """
     while os.getppid() != supervisor:  # the process between is about to exit, which must not count as that end
-        if not _exists(supervisor):
-            raise SystemExit(1)
+        try:
+            os.kill(supervisor, 0)
+        except ProcessLookupError:
+            raise SystemExit(1) from None
         time.sleep(_POLL_S)
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    process_control(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != supervisor:
         raise SystemExit(1)
-
-
-def _exists(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    return True

@@ -1,6 +1,5 @@
 """Supervisor: starts the workers of a service, watches them, replaces them, and ends with them."""
 
-import ctypes
 import logging
 import os
 import selectors
@@ -23,7 +22,9 @@ from nnhal_service.operating.admin.errors import AdminError
 from nnhal_service.operating.admin.recent_warnings import RecentWarnings
 from nnhal_service.operating.running_services import ServiceFile
 from nnhal_service.quarantine import Crash, QuarantineFile
+from nnhal_service.sandbox.system_calls import process_control
 from nnhal_service.settings import Settings
+from nnhal_service.shutdown import SignalPipe
 from nnhal_service.supervisor.addresses import ReservedAddresses
 from nnhal_service.supervisor.admin.admin_listener import AdminListener
 from nnhal_service.supervisor.admin.admin_process import AdminProcess
@@ -34,12 +35,10 @@ from nnhal_service.supervisor.restarts import MAX_FAILED_STARTS, WorkerSlot
 from nnhal_service.supervisor.scoreboard import ROWS, Scoreboard
 from nnhal_service.supervisor.service_manager import ServiceManager
 from nnhal_service.supervisor.share.share_process import FLUSH_S, ShareProcess
-from nnhal_service.supervisor.signals import SignalPipe
-from nnhal_service.supervisor.spec import WorkerSpec
 from nnhal_service.supervisor.template import ChildKind, Template
 from nnhal_service.supervisor.watchdog import find_hang
 from nnhal_service.supervisor.worker_output import WorkerOutput
-from nnhal_service.supervisor.worker_process import WorkerProcess
+from nnhal_service.supervisor.worker_process import WorkerProcess, WorkerSpec
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
 _STOPS = {signal.SIGINT, signal.SIGTERM}
@@ -58,7 +57,6 @@ _FIXED = ("listen", "workers", "worker_per_identity", "insecure", "admin_listen"
 _PR_SET_CHILD_SUBREAPER = 36
 
 _NO_WORKER = -1
-_NO_SOCKETS: Mapping[str, socket.socket] = {}
 
 Announce = Callable[[Sequence[str]], None]
 DescribeSettings = Callable[[Settings], Sequence[tuple[str, str, str]]]
@@ -83,8 +81,8 @@ class Supervisor:
         reload: Callable[[], Settings],
         scoreboard: Scoreboard,
         template: Template,
-        sockets: Mapping[str, socket.socket] = _NO_SOCKETS,
-        describe: DescribeSettings = lambda settings: (),
+        sockets: Mapping[str, socket.socket],
+        describe: DescribeSettings,
     ) -> None:
         self._settings = settings
         self._reload_settings = reload
@@ -121,7 +119,7 @@ class Supervisor:
             ValueError: a worker cannot start.
             ImportError: a package is missing.
         """
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        process_control(_PR_SET_CHILD_SUBREAPER, 1)
         try:
             with SignalPipe(_SIGNALS) as signals, selectors.DefaultSelector() as selector:
                 self._selector = selector
@@ -242,7 +240,9 @@ class Supervisor:
         self._metrics.add_backends(backends)
         event("worker-started", worker=worker.spec.slot, pid=worker.pid)
         self._slots[worker.spec.slot].policy.note_serving()
-        self._retire_predecessors(worker)
+        for predecessor in self._others_of(worker):
+            if predecessor.stop_by is None:
+                predecessor.stop(self._settings.stop_grace_s + _KILL_S)
 
     # ---- Start ------------------------------------------------------------------------------------------
 
@@ -322,11 +322,6 @@ class Supervisor:
         for child in self._children:
             child.replace()
         self._manager.ready()
-
-    def _retire_predecessors(self, successor: WorkerProcess) -> None:
-        for worker in self._workers:
-            if worker.spec.slot == successor.spec.slot and worker is not successor and worker.stop_by is None:
-                worker.stop(self._settings.stop_grace_s + _KILL_S)
 
     def _others_of(self, worker: WorkerProcess) -> list[WorkerProcess]:
         """Return the other workers of the same slot: a predecessor that drains, or a successor."""

@@ -1,4 +1,4 @@
-"""One worker, as its supervisor sees it."""
+"""One worker, as its supervisor sees it, and its specification."""
 
 import os
 import shutil
@@ -6,17 +6,47 @@ import signal
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
 
 from nnhal_driver.activity import Activity, read_activities
+from nnhal_service.settings import Settings
+from nnhal_service.supervisor.addresses import WorkerAddresses
 from nnhal_service.supervisor.channel import Channel
 from nnhal_service.supervisor.crash import STACKS_SIGNAL, read_crash_log
 from nnhal_service.supervisor.scoreboard import Scoreboard, WorkerStatus
-from nnhal_service.supervisor.spec import WorkerSpec
 from nnhal_service.supervisor.template import ChildKind, Template
 from nnhal_service.supervisor.worker_output import WorkerOutput
 
 _STACKS_S = 0.2
 """Seconds for writing them."""
+
+
+class WorkerSpec(BaseModel):
+    """Everything that a worker must know.
+
+    Attributes:
+        row: its row of the scoreboard.
+        generation: number of its start, over all workers.
+        temporary: its folder for temporary files, which the supervisor removes.
+        settings: settings of the service. Those that are not set remain so in a message.
+        addresses: the addresses of each worker, by slot.
+        inherited: the addresses that a service manager has opened, in the order of their descriptors.
+        drained: whether it accepts no sessions until an operator resumes it.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    slot: int
+    row: int
+    generation: int
+    supervisor: int
+    temporary: Path
+    settings: Settings
+    addresses: tuple[WorkerAddresses, ...]
+    inherited: tuple[str, ...]
+    drained: bool
 
 
 class WorkerProcess:
@@ -48,7 +78,7 @@ class WorkerProcess:
         scoreboard: Scoreboard,
         template: Template,
         requests: int,
-        sockets: Sequence[int] = (),
+        sockets: Sequence[int],
     ) -> None:
         self.spec = spec
         self.pid = 0
