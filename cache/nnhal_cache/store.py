@@ -159,7 +159,7 @@ class Store:
         """Return the counts of this process for an identity, or for all."""
         with self._counting:
             if identity is not None:
-                return Counters(**self._counters.get(identity_digest(identity), {}))
+                return Counters(**self._counters.get(identity_digest(identity), Counter()))
             return Counters(**sum(self._counters.values(), Counter()))
 
     def open_entry(self, identity: str, token: bytes, *, used: bool = True) -> Entry | None:

@@ -50,7 +50,6 @@ class Activity:
     """Work in progress.
 
     Attributes:
-        stage: kind of work.
         digest: digest of the model; empty if it is unknown.
         backend: id of the backend whose code runs; "" if it is unknown.
         started_ns: instant of CLOCK_BOOTTIME at which it was in progress: at most one period of `publish` after its
@@ -93,8 +92,6 @@ class ActivityRecord:
         stage_offset: where its stage is in the table.
         note: notes the backend whose code begins to run.
         digest, thread: what the record contains, whether it is in use or not.
-        cancellation: cancellation of the work.
-        expected_ns: how long the work may usually take; 0 if unknown.
         is_published: whether the record contains all about the work that it has for other processes.
         has_times: whether it contains a deadline or a cancellation.
     """
@@ -147,17 +144,9 @@ class ActivityTable:
         cancellation: Cancellation | None = None,
         expected_ns: int = 0,
     ) -> ActivityRecord | None:
-        """Write a record for work that begins on the calling thread.
+        """Write a record for work that begins on the calling thread. Return it, or None if all are in use.
 
-        Args:
-            stage: kind of work, a `Stage`.
-            digest: digest of the model; empty if it is unknown.
-            deadline_ns: its deadline, an instant of CLOCK_BOOTTIME; 0 or less if there is none.
-            cancellation: its cancellation.
-            expected_ns: how long the work may usually take; 0 if unknown.
-
-        Returns:
-            the record, or None if all are in use.
+        `stage`: a `Stage`; `deadline_ns`: 0 or less if there is none. The others are as in `Activity`.
         """
         try:
             record = self._free.pop()  # atomic

@@ -82,9 +82,7 @@ class Device:
     """Ordered list of backends, with the threads that serve them. Thread safe. Close it when done.
 
     Args:
-        name: name of the device.
         backends: in order of preference.
-        options: its options.
         host: the parts of the process that the device shares with others; by default parts of its own.
 
     Attributes:
@@ -182,9 +180,7 @@ class Device:
     ) -> tuple[list[bool], Placement]:
         """Return for each operation of main whether it is supported, and the placement with the reasons.
 
-        Args:
-            reader: reads the model.
-            call: the call; `reserve` gets the memory that the analysis needs.
+        `call.reserve` gets the memory that the analysis needs.
 
         Raises:
             HalError: INVALID_ARGUMENT, with the rule that the model breaks; MISSED_DEADLINE_*;
@@ -234,12 +230,7 @@ class Device:
 
     @contextmanager
     def _admit_analysis(self, size: int, call: DeviceCall) -> Iterator[Check]:
-        """Yield the check for the analysis of a model on the calling thread. Large models are analysed one at a time.
-
-        Raises:
-            HalError: MISSED_DEADLINE_TRANSIENT, RESOURCE_EXHAUSTED_TRANSIENT: the queue is full, or GENERAL_FAILURE:
-                cancelled.
-        """
+        """Yield the check for the analysis of a model on the calling thread. Large models take turns."""
         check = call_check(call.deadline, call.cancellation)
         if size <= _LARGE_MODEL:
             yield check
@@ -280,14 +271,11 @@ class Device:
 
         The callback is called as for `prepare_model`. The launch checks the model cache. The digest of the data cache
         is checked in the background; if it is wrong, the outcome is GENERAL_FAILURE. In both cases the reason is in
-        `Outcome.cache`. A model keeps the priority and preference that it was saved with.
+        `Outcome.cache`. A model keeps the priority and preference that it was saved with. The descriptors of the files
+        may be closed once this method has returned.
 
-        Args:
-            callback: receives the outcome.
-            cache: files to load, whose descriptors may be closed once this method has returned.
-            call: the call.
-            preloaded: a model that this device has loaded from the same files. If they have not changed since, the
-                callback gets at once a model that shares its plan.
+        If the files have not changed since this device loaded `preloaded` from them, the callback gets at once a model
+        that shares its plan.
 
         Raises:
             HalError: INVALID_ARGUMENT: the number of files, an access mode, the token or the deadline; GENERAL_FAILURE:
@@ -311,12 +299,7 @@ class Device:
                 self._start(work, options.priority, call)
 
     def _open_files(self, cache: CacheFiles | MissingFiles) -> OpenFiles:
-        """Return duplicates of the files to load.
-
-        Raises:
-            CacheMissError: there are none, or the device does not cache.
-            HalError: INVALID_ARGUMENT, as for `prepare_model_from_cache`.
-        """
+        """Return duplicates of the files to load. Raises CacheMissError if there are none, or no cache."""
         if unusable := self._options.cache.unusable:
             raise CacheMissError(unusable)
         if isinstance(cache, MissingFiles):
@@ -345,14 +328,8 @@ class Device:
     ) -> Buffer:
         """Allocate an uninitialized driver-managed buffer for roles (hal-surface 8.1).
 
-        If description and roles do not fix its shape, memory is reserved when it receives a value.
-
-        Args:
-            desc: dimensions of the buffer.
-            prepared_models: the models that the roles refer to; None for models that the client does not have.
-            input_roles: uses as an input.
-            output_roles: uses as an output.
-            reserve: reserves the memory; raises to reject the allocation.
+        If description and roles do not fix its shape, memory is reserved when it receives a value. A prepared model
+        that the client does not have is None. `reserve` raises to reject the allocation.
 
         Raises:
             HalError: INVALID_ARGUMENT (V-ALLOC-01 to 06); GENERAL_FAILURE (V-ALLOC-07); RESOURCE_EXHAUSTED_*: it would

@@ -42,7 +42,6 @@ class DeviceOptions:
         merge_partitions: whether a partition that does not pay for its boundary moves to the backend of a neighbor.
         disabled_extensions: names of extensions of the backends that the device does not support.
         type: type to report; None for that of the first backend, which is the preferred one.
-        cache: options of the model cache.
     """
 
     queues: QueueLimits = _QUEUES
@@ -58,9 +57,7 @@ class DeviceHost:
     """Parts of a process that its devices share.
 
     Attributes:
-        performance: store of performance figures.
         buffers: the buffers of all devices, so that no two buffers have the same token.
-        allocator: allocator to offer to the backends.
         activities: table of the work in progress; None if it is not recorded.
         quarantine: the models that have crashed a process like this.
         prober: prepares and runs new models in another process first; None to trust them.

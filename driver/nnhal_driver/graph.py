@@ -194,7 +194,6 @@ class SubgraphView:
     """Operations of one graph that one backend runs as a unit.
 
     Attributes:
-        graph: the graph.
         operations: the operations, in an order of execution.
         inputs: numbers of the operands that come from outside, except constants: the inputs of `execute`, in order.
         outputs: numbers of the operands that are used outside: the outputs of `execute`, in order.
@@ -221,10 +220,7 @@ def build_graphs(
 ) -> tuple[Graph, ...]:
     """Return the subgraphs of a valid model, main first. Operations of disabled extensions belong to none.
 
-    Args:
-        model: the model.
-        disabled_extensions: names of extensions that the device does not support.
-        check: `Graph.check` of each. It is called between subgraphs as well.
+    The check becomes `Graph.check`. It is called between subgraphs as well.
 
     Raises:
         HalError: GENERAL_FAILURE: the rank of a constant is too high; or what `check` raises.

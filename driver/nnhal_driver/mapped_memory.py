@@ -29,11 +29,7 @@ def trim_memory() -> None:
 
 
 def allocate(size: int, *, zeroed: bool = True) -> Bytes:
-    """Return writable memory, from `MAPPED_BYTES` on in an `OwnMapping`.
-
-    Args:
-        size: in bytes.
-        zeroed: whether all bytes must be 0.
+    """Return writable memory of a size in bytes, all 0 if `zeroed`; from `MAPPED_BYTES` on in an `OwnMapping`.
 
     Raises:
         MemoryError: there is not enough memory.

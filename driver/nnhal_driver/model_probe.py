@@ -15,10 +15,7 @@ class ModelProbe(Protocol):
     def begin(self, device: str, model: Model, digest: bytes) -> Probe | None:
         """Copy a model, and return the probe of it; None if the model is known.
 
-        Args:
-            device: name of the device.
-            model: the model. Its memory may change once this method has returned.
-            digest: digest of the model.
+        The memory of the model may change once this method has returned.
 
         Raises:
             MemoryError: there is not enough memory for the copy.

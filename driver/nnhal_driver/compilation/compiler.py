@@ -63,7 +63,6 @@ class PartitionCompiler:
     """Compiler of the partitions of one model. It compiles each partition once, however often others are placed again.
 
     Attributes:
-        nodes: the compiled partitions.
         memory_error: the error of a backend that ran out of memory, or None.
     """
 

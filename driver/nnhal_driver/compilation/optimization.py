@@ -23,11 +23,7 @@ from nnhal_driver.graph import used_outside
 
 
 class OperationsFailedError(HalError):
-    """Error for operations that a backend turns out not to run.
-
-    Attributes:
-        reasons: the reasons by the operation's index.
-    """
+    """Error for operations that a backend turns out not to run. `reasons`: by the operation's index."""
 
     def __init__(self, reasons: Mapping[int, str]) -> None:
         text = "; ".join(f"operation {index}: {reason}" for index, reason in reasons.items())
@@ -120,7 +116,6 @@ class CompositeSubgraph(CompiledSubgraph):
     """Parts of a subgraph that run one after the other. The model cache stores them one by one.
 
     Attributes:
-        nodes: the parts.
         substituted: numbers of the parts that replace operations. Only `optimize` or the cache can provide these.
     """
 

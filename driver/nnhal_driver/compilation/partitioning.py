@@ -23,7 +23,6 @@ class DataFlow:
     """Exchange of values between the operations of a graph.
 
     Args:
-        graph: the graph.
         without: operations that are left out, with the values that they write.
 
     Attributes:

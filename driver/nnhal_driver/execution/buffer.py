@@ -81,11 +81,7 @@ class BufferState:
         return self._value
 
     def set(self, data: Bytes, dimensions: Dimensions) -> None:
-        """Replace the value.
-
-        Args:
-            data: bytes that do not change any more.
-            dimensions: their shape.
+        """Replace the value by bytes that do not change any more, and their shape.
 
         Raises:
             HalError: what `reserve` raises. The buffer is then uninitialized.
@@ -120,7 +116,6 @@ class Buffer:
 
     Attributes:
         token: positive number, unique among the live buffers of its service.
-        state: value and operand of the buffer.
         roles: its uses, by prepared model. They do not keep the model alive.
     """
 
@@ -221,12 +216,7 @@ class BufferReader:
                 self._values[pool.state] = pool.state.value
 
     def read(self, pool: ResolvedBuffer, dimensions: Dimensions, name: str) -> Bytes:
-        """Return the bytes of an input.
-
-        Args:
-            pool: the buffer.
-            dimensions: the shape of the input according to model and request.
-            name: the name of the input in messages.
+        """Return the bytes of an input. `dimensions`: its shape according to model and request; `name`: for messages.
 
         Raises:
             HalError: GENERAL_FAILURE, V-TOKEN-02: the buffer is uninitialized; INVALID_ARGUMENT, V-TOKEN-04: its value

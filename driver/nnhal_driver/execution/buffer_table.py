@@ -60,12 +60,7 @@ class LiveBuffers:
 
 
 class BufferTable:
-    """The buffers of one device. Thread safe.
-
-    Args:
-        tensor_bytes: maximum size of a buffer.
-        live: the buffers of the service.
-    """
+    """The buffers of one device, of at most `tensor_bytes` each. Thread safe. `live`: those of the service."""
 
     def __init__(self, tensor_bytes: int, live: LiveBuffers) -> None:
         self._tensor_bytes = tensor_bytes
@@ -126,13 +121,9 @@ class BufferTable:
         return replace(request, pools=tuple(pools))
 
     def clear_outputs(self, model: BufferOwner, request: Request) -> None:
-        """Make the output buffers of a failed execution uninitialized, also of one that its launch refused.
+        """Make the output buffers of a failed execution uninitialized, also of one that its launch refused as invalid.
 
         A buffer that was not allocated for an output cannot be used as one, so it keeps its value.
-
-        Args:
-            model: the prepared model.
-            request: the request, which may be invalid.
         """
         for number, argument in enumerate(request.outputs):
             index = argument.location.pool_index

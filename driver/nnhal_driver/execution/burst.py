@@ -26,11 +26,9 @@ class Burst:
     """A burst. Thread safe: an execution that arrives during another one is rejected, as the HAL requires.
 
     Args:
-        prepared_model: the model to execute.
         capacity: maximum number of cached memories (limit burst_memories).
 
     Attributes:
-        prepared_model: the model to execute.
         exclusive: the use of the burst by one execution. Enter it to execute a valid request on the model.
     """
 
@@ -49,12 +47,8 @@ class Burst:
     ) -> ExecutionResult:
         """Execute a request like `PreparedModel.execute_synchronously`.
 
-        Args:
-            request: arguments and pools.
-            memory_identifier_tokens: one for each pool; -1: do not cache. The first use of an identifier caches the
-                memory, even if that execution fails. Later uses take the cached memory.
-            config: as for a prepared model.
-            call: as for a prepared model.
+        There is one memory identifier for each pool; -1: do not cache. The first use of an identifier caches the
+        memory, even if that execution fails. Later uses take the cached memory.
 
         Raises:
             HalError: GENERAL_FAILURE: the burst is busy; INVALID_ARGUMENT: an identifier below -1, or not one for each

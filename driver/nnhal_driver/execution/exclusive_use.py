@@ -8,8 +8,7 @@ from nnhal.errors import general_failure
 class ExclusiveUse:
     """Lock that rejects a second user instead of queueing it. A context manager; another thread may release it.
 
-    Args:
-        rejection: the reason of the error of a second user.
+    `rejection`: the reason of the error of a second user.
     """
 
     def __init__(self, rejection: str) -> None:

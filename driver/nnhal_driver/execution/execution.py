@@ -13,9 +13,6 @@ from nnhal_driver.execution.prepared_model import PreparedModel
 class ReusableExecution:
     """Request that is validated once; each run reads the current contents of its pools. Thread safe.
 
-    Attributes:
-        prepared_model: the model to execute.
-
     Raises:
         HalError: INVALID_ARGUMENT: the request or the configuration is invalid (V-REQ*, V-EXECARG*). Outputs that are
             invalid for fenced executions only are rejected when one is launched.

@@ -31,8 +31,7 @@ class ExecutionCall(WorkTimes):
     def note_decoded(self, *, profile: bool) -> None:
         """Note that the call has been decoded, and begins to wait for its slot.
 
-        Args:
-            profile: whether the configuration asks for spans, of operations too.
+        `profile`: whether the configuration asks for spans, of operations too.
         """
         if self.spans is not None:
             self.spans.operations = self.spans.operations or profile

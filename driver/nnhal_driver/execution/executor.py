@@ -21,15 +21,11 @@ def execute_plan(
     started_ns: int | None,
     release_slot: Callable[[], None],
 ) -> ExecutionResult:
-    """Run a plan and return its result.
+    """Run a plan of the main subgraph and return its result.
 
-    Args:
-        plan: the plan of the main subgraph.
-        bound: inputs and outputs.
-        context: deadline, cancellation and profiling.
-        started_ns: time.perf_counter_ns() of the call, to measure timing; None: do not measure it.
-        release_slot: called when only work remains that backends have started elsewhere (`Run.defer`), before the wait
-            for it. It may be called again.
+    `started_ns`: time.perf_counter_ns() of the call, to measure timing; None: do not measure it. `release_slot` is
+    called when only work remains that backends have started elsewhere (`Run.defer`), before the wait for it. It may be
+    called again.
 
     Raises:
         HalError: the execution failed. The contents of the outputs are undefined.

@@ -105,7 +105,6 @@ class FencedExecution:
 
     Attributes:
         fence: signalled when the outputs are written, in error if they never will be.
-        cancellation: whether it was cancelled.
     """
 
     def __init__(
@@ -193,11 +192,7 @@ class FencedExecution:
         return Deadline(end_ns if self._deadline.at_ns == OMITTED else min(end_ns, self._deadline.at_ns))
 
     def _enqueue(self, admission: AdmissionRequest) -> None:
-        """Ask for a slot: all fences have signalled.
-
-        Raises:
-            HalError: the request is rejected.
-        """
+        """Ask for a slot: all fences have signalled. Raises if the request is rejected."""
         ticket = Ticket(admission, self._on_decided)
         with self._lock:
             if self._state is _State.DONE:

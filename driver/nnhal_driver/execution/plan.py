@@ -25,12 +25,9 @@ class RunContext(DeferringRun):
     """Context of one execution; the `Run` that backends see.
 
     Attributes:
-        deadline: the deadline of the execution.
-        cancellation: the cancellation of the execution.
         loop_timeout_ns: the timeout of each WHILE.
         spans: the recorder of spans; None without profiling.
         profile: the profile of the partition that is running; None without profiling.
-        deferred: see DeferringRun.
     """
 
     deadline: Deadline
@@ -71,7 +68,6 @@ class SubgraphValues:
     """Values of the operands in one run of a subgraph.
 
     Args:
-        graph: the subgraph.
         values: the inputs by operand; None for an omitted one. The object takes over the dictionary.
         outputs: the outputs of the subgraph by operand.
         finish: waits until everything that backends have started is done.
@@ -208,14 +204,7 @@ class Node(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class PartitionNode:
-    """Compiled partition.
-
-    Attributes:
-        backend: id of its backend.
-        view: its operations.
-        compiled: the compiled form.
-        used_later: the outputs that later nodes read.
-    """
+    """Compiled partition. `used_later`: the outputs that later nodes read."""
 
     backend: str
     view: SubgraphView
@@ -255,11 +244,7 @@ class PartitionNode:
         return output if memory is None else DeviceOutput(output, memory)
 
     def _deliver(self, outputs: Sequence[Output], context: Run) -> Collection[int]:
-        """Have values copied out of a backend's memory where outputs of the subgraph need them.
-
-        Returns:
-            the outputs that later nodes cannot read before the execution is done.
-        """
+        """Copy values out of a backend's memory for outputs of the subgraph. Return the outputs to wait for."""
         on_device = [output for output in outputs if isinstance(output, DeviceOutput)]
         for output in on_device:
             if isinstance(context, DeferringRun) and context.deferred:
@@ -279,17 +264,12 @@ class Plan:
     nodes: tuple[Node, ...]
 
     def run(self, inputs: Sequence[AnyArray | None], outputs: Sequence[Output], context: RunContext) -> None:
-        """Run every node in order.
+        """Run every node in order. An omitted input is None.
 
-        Args:
-            inputs: one array for each input of the subgraph; None for an omitted one.
-            outputs: one for each output of the subgraph.
-            context: deadline, cancellation and profiling.
+        Whether it fails or not, the caller waits for what backends have only started (`context.finish`).
 
         Raises:
             HalError: the execution fails. The contents of the outputs are undefined.
-
-        Whether it fails or not, the caller waits for what backends have only started (`context.finish`).
         """
         if self._only is not None and context.spans is None:
             context.check()

@@ -44,19 +44,12 @@ class PreparedModel:
 
     Attributes:
         inputs, outputs: the operands of the main subgraph's inputs and outputs, in order.
-        placement: the backend of each partition.
         priority: the `Priority` that it was prepared with.
-        plan: the compiled main subgraph.
-        scheduler: the scheduler of its device.
-        buffers: the driver-managed buffers of its device.
-        latencies: latencies of its recent executions.
-        profiling: the profiling contexts of its device.
         extension_types: operand types of extensions that the device knows, by their number in the model.
         loaded_from: identity of the cache files that it was loaded from; None if it was compiled.
         activities: table of the work in progress; None if it is not recorded.
         estimated_ns: rough upper estimate of the duration of an execution; 0 if unknown.
         digest: digest of the model, see `nnhal.model_digest`; b"" if it is unknown.
-        device: name of its device.
         reserve: reserves memory of the client for an execution.
         size: bytes that were reserved for the model; 0 if unknown. The memory of its engine is apart.
     """
@@ -214,12 +207,8 @@ class PreparedModel:
     ) -> ExecutionResult:
         """Run a valid request on the calling thread, which has a slot.
 
-        Args:
-            request: the request.
-            config: as for `execute_synchronously`.
-            call: the call. If it has a recorder of spans, that has begun.
-            deadline: that of the call; of a fenced execution, perhaps that of its duration.
-            release_slot: see `execute_plan`.
+        If the call has a recorder of spans, that has begun. The deadline is that of the call; of a fenced execution,
+        perhaps that of its duration. `release_slot`: see `execute_plan`.
 
         Raises:
             HalError: the execution failed. The contents of the outputs are undefined.

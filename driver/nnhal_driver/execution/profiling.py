@@ -16,7 +16,6 @@ class SpanRecorder:
     """Recorder of the spans of one execution. Thread safe: backends may report from any thread.
 
     Args:
-        clock: monotonic clock in nanoseconds.
         operations: whether backends report their operations too, for which some run a model in another way.
 
     Attributes:
@@ -90,12 +89,8 @@ def later_stage(
 ) -> Span:
     """Return a stage that follows a profiled execution and ends now.
 
-    Args:
-        name: name of the stage.
-        result: the result, whose first span began with the receipt of the call.
-        received_ns: time.perf_counter_ns() of the receipt.
-        started_ns: that of the start of the stage.
-        clock: monotonic clock in nanoseconds.
+    The times, of time.perf_counter_ns(), are those of the receipt of the call, with which the first span of the result
+    began, and of the start of the stage.
     """
     start_ns = result.spans[0].start_ns + started_ns - received_ns
     return _stage(name, start_ns, clock() - started_ns)

@@ -15,11 +15,7 @@ _numbers = itertools.count(1)
 
 
 class ProfilingContexts:
-    """Contexts of the backends. Thread safe. Each backend creates its own before the first profiled execution.
-
-    Args:
-        backends: the backends of the device.
-    """
+    """Contexts of the backends. Thread safe. Each backend creates its own before the first profiled execution."""
 
     def __init__(self, backends: Sequence[Backend] = ()) -> None:
         self._backends = backends
@@ -30,10 +26,8 @@ class ProfilingContexts:
     def execution(self, spans: SpanRecorder) -> Iterator[None]:
         """Tell the contexts of the begin and the end of an execution, even if it fails.
 
-        Errors of a context are logged, and do not affect the execution.
-
-        Args:
-            spans: the recorder, which gets the number of the execution, and what the contexts report at the end.
+        The recorder gets the number of the execution, and what the contexts report at the end. Errors of a context are
+        logged, and do not affect the execution.
         """
         number = spans.execution = next(_numbers)
         contexts = self._created()

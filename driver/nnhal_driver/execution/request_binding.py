@@ -107,9 +107,6 @@ class OutputBinding(NamedTuple):
     Attributes:
         declared: its shape according to model and request.
         shape: the same, for the result.
-        pool: index of the pool.
-        start: first byte.
-        end: end of the region.
         is_returned: whether the pool is a ReturnedPool.
     """
 
@@ -137,13 +134,7 @@ class ValidRequest(Request):
 
     @staticmethod
     def bind(request: Request, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> "ValidRequest":
-        """Compute the regions of the arguments.
-
-        Args:
-            request: a validated request whose buffers are resolved.
-            inputs: operands of the model's inputs.
-            outputs: operands of the model's outputs.
-        """
+        """Compute the regions of the arguments of a validated request whose buffers are resolved."""
         input_pairs = zip(inputs, request.inputs, strict=True)
         output_pairs = zip(outputs, request.outputs, strict=True)
         return ValidRequest(
@@ -185,7 +176,6 @@ class BoundRequest:
     """Arrays of a valid request.
 
     Args:
-        request: the request.
         outputs: operands of the model's outputs.
         private: whether inputs that a client may write to meanwhile are copied.
 

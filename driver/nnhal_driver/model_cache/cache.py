@@ -32,11 +32,6 @@ class CachedModel:
     """The parts of a prepared model that the cache holds.
 
     Attributes:
-        plan: what to execute.
-        placement: the backend of each operation.
-        priority: of the preparation.
-        preference: of the preparation.
-        graphs: all graphs of the plan.
         digest: digest of the model, see `nnhal.model_digest`; b"" if it is unknown.
     """
 
@@ -52,14 +47,9 @@ class ModelCache:
     """Reader and writer of one device's cache files.
 
     Args:
-        driver: version of the driver.
         backends: of the device, in order.
         key: key of the seal. Its owners can make files that this device trusts.
         tensor_bytes: largest size of one tensor in an execution.
-        check_data: whether to check the digest of the data cache.
-
-    Attributes:
-        environment: what a saved model depends on.
     """
 
     def __init__(
@@ -171,7 +161,6 @@ class SaveTarget:
     """Files that a preparation saves to, if the client passed valid ones. Close it when done.
 
     Args:
-        files: the files of the client.
         unusable: why the device does not cache, or "".
         digest: digest of the model; b"" if it is unknown.
     """

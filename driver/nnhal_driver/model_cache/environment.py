@@ -29,7 +29,6 @@ class BuildEnvironment:
     """Environment in which a cached model was built.
 
     Attributes:
-        driver: version of the driver.
         backends: of the device, in order of preference. Another order places operations on other backends.
         cpu: digest of architecture and features.
     """

@@ -172,8 +172,10 @@ def _select_proposals(call: OperationCall) -> Proposals:
     scores, deltas = scores.reshape(images, -1), deltas.reshape(images, -1, 4)
     boxes = transform_boxes(anchors, deltas, sizes[:, np.newaxis])
     selected = [_best_proposals(call, *image) for image in zip(scores, boxes, sizes, strict=True)]
-    best = (np.concatenate([row[order] for row, order in zip(rows, selected, strict=True)]) for rows in (scores, boxes))
-    return Proposals(*best, np.repeat(np.arange(images), [len(order) for order in selected]))
+    best_scores, best_boxes = (
+        np.concatenate([row[order] for row, order in zip(rows, selected, strict=True)]) for rows in (scores, boxes)
+    )
+    return Proposals(best_scores, best_boxes, np.repeat(np.arange(images), [len(order) for order in selected]))
 
 
 def _nhwc(call: OperationCall, name: str) -> Floats:

@@ -93,11 +93,7 @@ def linking_mode(call: OperationCall, aux_weights: Sequence[str]) -> Linking:
 def bidirectional_shapes(call: OperationCall, forward: int, backward: int, states: Sequence[Shape]) -> list[Shape]:
     """Return the shapes of a bidirectional layer's outputs: one merged sequence or two, then the states if present.
 
-    Args:
-        call: the run.
-        forward: number of values of the forward direction at each time step.
-        backward: the same of the backward direction.
-        states: shapes of all state outputs.
+    `forward` and `backward` are the numbers of values of a direction at each time step.
 
     Raises:
         HalError: GENERAL_FAILURE: the number of outputs does not match `merge_outputs`.

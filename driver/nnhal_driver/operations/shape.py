@@ -99,17 +99,10 @@ def check_shapes(
     sizes: Sequence[int],
     tensor_bytes: int = MAX_TENSOR_BYTES,
 ) -> list[Shape]:
-    """Check the shapes of the outputs of one run, and return them.
-
-    Args:
-        call: the run.
-        declared: declared shape of each output; 0 and () are unknown.
-        computed: shape of each output.
-        sizes: size of each output, in bytes.
-        tensor_bytes: maximum size of one output, in bytes.
+    """Check the shapes of the outputs of one run and their sizes in bytes, as `infer` does. Return the shapes.
 
     Raises:
-        HalError: V-RUN-04 and V-RUN-06, as for `infer`.
+        HalError: V-RUN-04 and V-RUN-06.
     """
     for i, (shape, size) in enumerate(zip(computed, sizes, strict=True)):
         _require_size(call, i, shape, size, tensor_bytes)

@@ -21,16 +21,10 @@ _ZERO = {T.TENSOR_QUANT8_ASYMM: 0, T.TENSOR_QUANT8_ASYMM_SIGNED: -128}
 
 @dataclass(frozen=True, slots=True)
 class _Benchmark:
-    """Use of one operation on a new input.
+    """Use of one operation on a new input of a shape, which it takes one or more `times`, and further `numbers`.
 
-    Attributes:
-        shape: shape of the input.
-        times: how often the operation takes the input.
-        numbers: further arguments.
-        output: type of the output; None for that of the input.
-        output_shape: shape of the output; None for that of the input.
-        scale: scale of a quantized output.
-        offset: its zero point, from the smallest value on.
+    The output has the type and shape of the input where these are None. The zero point of a quantized output is
+    `offset` above the smallest value.
     """
 
     shape: Sequence[int] = IMAGE

@@ -50,9 +50,7 @@ class PerformanceStore:
     def capabilities(self, backends: Sequence[Backend], version: str) -> Capabilities:
         """Return the capabilities of a device. The first call for a set of backends may take a second.
 
-        Args:
-            backends: the backends of the device, in order of preference.
-            version: version of the driver and of all backends; each version has figures of its own.
+        `version`: that of the driver and of all backends; each version has figures of its own.
         """
         key = {
             "machine": _processor(),
@@ -144,10 +142,7 @@ def _file_lock(path: Path) -> Iterator[None]:
 
 
 def _capabilities(figures: Figures) -> Capabilities:
-    """Return figures in the HAL's form.
-
-    The list omits types that no backend supports, which means FLT_MAX. Other fields contain FLT_MAX instead.
-    """
+    """Return figures in the HAL's form. The list lacks types that no backend supports. Other fields are FLT_MAX."""
     unsupported = PerformanceInfo(FLT_MAX, FLT_MAX)
     listed = [(type_, figures[group]) for type_, group in sorted(GROUP_OF_TYPE.items())]
     relaxed = figures["relaxed"] or unsupported

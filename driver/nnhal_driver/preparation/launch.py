@@ -18,11 +18,8 @@ class DeviceCall:
     """Call of a device, and the client on whose behalf the device works.
 
     Attributes:
-        deadline: the instant by which the work must be done.
         owner: the client; owners are served fairly.
-        cancellation: ends the work early.
         reserve: reserves the memory of a model, as estimated, until the model is freed; raises to reject it.
-        times: receives the times of a preparation.
     """
 
     deadline: Deadline = NO_DEADLINE
@@ -89,7 +86,6 @@ class PreparationLaunch:
 
     Attributes:
         reader: reads the model. Files to save to never make a preparation fail (V-PREP-04): problems become warnings.
-        callback: receives the outcome.
     """
 
     reader: ModelReader

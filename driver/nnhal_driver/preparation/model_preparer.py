@@ -41,11 +41,7 @@ class DeviceParts:
     """Parts of a device that its preparations use.
 
     Attributes:
-        name: name of the device.
         backends: its backends, in order of preference.
-        cache: loads and saves models.
-        scheduler: runs preparations, and the executions of the prepared models.
-        buffers: the buffers of the device.
     """
 
     name: str
@@ -69,9 +65,7 @@ class ModelMemory:
     """Memory of one model, as estimated.
 
     Attributes:
-        reserve: reserves more.
         reservation: of the model; that of its engine is apart.
-        size: bytes of the reservation.
     """
 
     reserve: ReserveMemory
@@ -86,9 +80,6 @@ class CompileJob:
     Attributes:
         graphs: the graphs of the model, which are checked by `check`.
         relaxed: whether it may compute with less precision.
-        digest: digest of the model, or b"".
-        memory: memory of the model.
-        save_target: receives the result.
         probe: prepares the model in another process first.
     """
 
@@ -114,13 +105,7 @@ class LoadJob:
 
 @dataclass(frozen=True, slots=True)
 class PreparationWork:
-    """Steps of one preparation: see `scheduling.preparation.Work`.
-
-    Attributes:
-        run: does the work.
-        notify: the callback of the client.
-        close: closes the files.
-    """
+    """Steps of one preparation: see `scheduling.preparation.Work`."""
 
     run: Callable[[Check], Outcome]
     notify: PreparationCallback
@@ -141,11 +126,7 @@ class ModelPreparer:
         self._profiling = ProfilingContexts(device.backends)
 
     def compile(self, job: CompileJob, check: Check) -> Outcome:
-        """Return the outcome of a preparation from a model.
-
-        Args:
-            job: the preparation.
-            check: raises if the work must end.
+        """Return the outcome of a preparation from a model. `check` raises if the work must end.
 
         Raises:
             HalError: GENERAL_FAILURE: the model is in quarantine, or no backend supports an operation; or what a
@@ -258,11 +239,7 @@ def _free_model(graphs: Sequence[Graph], memory: ModelMemory) -> None:
 
 
 def _allowed(backends: Sequence[Backend], verdict: Verdict) -> Sequence[Backend]:
-    """Return the backends on which a model may be prepared.
-
-    Raises:
-        HalError: GENERAL_FAILURE: it is in quarantine, or no backend is left.
-    """
+    """Return the backends on which a model may be prepared. Raises if it is in quarantine, or none is left."""
     if verdict.refusal:
         raise general_failure(verdict.refusal)
     allowed = [backend for backend in backends if backend.id not in verdict.excluded]

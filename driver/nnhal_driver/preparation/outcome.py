@@ -23,11 +23,8 @@ class Outcome:
     Attributes:
         status: an `ErrorStatus`.
         prepared_model: the model if `status` is NONE, else None.
-        reason: the reason of a failure.
         rule: id of the rule that the model breaks, or "".
-        placement: the backend of each partition.
         warnings: problems that did not make the preparation fail.
-        cache: what the compilation cache did.
         damaged: whether the files to load from are damaged, and useless to any device.
     """
 

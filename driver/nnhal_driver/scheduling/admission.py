@@ -117,8 +117,6 @@ class AdmissionQueue:
     """Semaphore that lets at most `width` executions run, with at most `limit` waiting. Thread safe.
 
     Args:
-        width: number of slots.
-        limit: length of the queue.
         clock: monotonic clock in nanoseconds that measures running time.
         limit_name: name of the limit on the length.
         counts_executions: whether its work counts against quotas of executions.

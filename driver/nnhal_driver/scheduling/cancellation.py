@@ -29,8 +29,7 @@ class Cancellation:
     def cancel(self, error: Callable[[], HalError] | None = None) -> None:
         """Request cancellation. Work that has finished is not affected.
 
-        Args:
-            error: returns the error to report for the work; by default GENERAL_FAILURE, "cancelled by the client".
+        `error` returns the error to report for the work; by default GENERAL_FAILURE, "cancelled by the client".
         """
         if not self._cancelled and error is not None:
             self._error = error

@@ -41,10 +41,7 @@ class Deadline:
         return None if self.at_ns == OMITTED else min(max(0.0, (self.at_ns - now_ns()) / 1e9), _MAX_WAIT_S)
 
     def check_on_arrival(self, work: str) -> None:
-        """Raise if work is late before it begins.
-
-        Args:
-            work: the work, for the message.
+        """Raise if work is late before it begins. `work`: for the message.
 
         Raises:
             HalError: MISSED_DEADLINE_PERSISTENT: a retry with the same deadline cannot succeed.
@@ -53,10 +50,7 @@ class Deadline:
             raise expired(f"the deadline had passed before {work} began")
 
     def check(self, work: str) -> None:
-        """Raise if work has become late.
-
-        Args:
-            work: the work, for the message.
+        """Raise if work has become late. `work`: for the message.
 
         Raises:
             HalError: MISSED_DEADLINE_TRANSIENT.

@@ -60,14 +60,7 @@ class PreparationThreads(Protocol):
 
 
 class PreparationTask(Generic[T]):
-    """One preparation. Thread safe.
-
-    Args:
-        request: the request for a slot.
-        cancellation: ends the preparation early.
-        work: its steps.
-        times: receives its times.
-    """
+    """One preparation. Thread safe."""
 
     def __init__(
         self, request: AdmissionRequest, cancellation: Cancellation, work: Work[T], times: WorkTimes | None = None

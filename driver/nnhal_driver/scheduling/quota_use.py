@@ -27,15 +27,8 @@ class QuotaUse:
         return 0
 
     def claim(self, quota: int, own: int, amount: int, allowed: int) -> int | None:
-        """Use more of a quota, if all processes together do not exceed it.
+        """Use `amount` more of a quota than the `own` use of this process, if all processes do not exceed `allowed`.
 
-        Args:
-            quota: number of the quota.
-            own: what this process uses.
-            amount: what it wants besides.
-            allowed: the value of the quota.
-
-        Returns:
-            None on success; or what all processes use, if the claim would exceed the quota.
+        Return None on success; or what all processes use, if the claim would exceed the quota.
         """
         return None if own + amount <= allowed else own

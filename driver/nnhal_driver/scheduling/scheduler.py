@@ -92,8 +92,6 @@ class Scheduler:
         preparations: the queue for the slots of preparations, one for each preparation thread.
         analyses: the queue for the slot of analyses of large models on threads of calls. They compute in Python, so
             that several at once would only delay each other, and all other calls.
-        workers: the threads that run fenced executions.
-        timers: the timers that end work at its deadline.
     """
 
     def __init__(self, executions: int, preparations: int, queues: QueueLimits) -> None:

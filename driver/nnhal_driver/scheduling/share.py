@@ -15,7 +15,6 @@ class Share:
     """Quotas of the work of one client, and its weight. Thread safe.
 
     Args:
-        name: of the client, for messages.
         weight: share of the device when others wait, relative to others.
         executions: quota of executions that run or wait; None for no quota.
         device_seconds: quota of running time in each second; None for no quota.
@@ -118,9 +117,7 @@ class Share:
 class ShareOwner:
     """Owner of work that has a share with others: one of the sessions of a client. Each object is another owner.
 
-    Attributes:
-        name: its name, for people.
-        share: the share that they have together.
+    `name`: its name, for people.
     """
 
     __slots__ = ("name", "share")

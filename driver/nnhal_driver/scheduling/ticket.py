@@ -21,7 +21,6 @@ class AdmissionRequest(NamedTuple):
 
     Attributes:
         priority: a `Priority`.
-        deadline: the instant by which the execution must be done.
         owner: the client on whose behalf it runs; None is an owner too.
         min_run_ns: lower bound of its running time; 0 if unknown.
     """
@@ -50,13 +49,11 @@ class Ticket:
     """Place of one execution in an admission queue, and later its permission to run.
 
     Args:
-        request: the request for admission.
         on_decided: called once, from any thread, when a ticket that was queued is granted or rejected. `error` then
             holds the reason for a rejection. It must neither block nor raise. None: a thread waits for `decided`.
 
     Attributes:
         decided: event for a waiting thread; None until the ticket is queued.
-        error: the reason for a rejection.
         key: position in the queue of its owner.
         queued_ns: time.perf_counter_ns() when it was queued; 0 if it never was.
         granted_ns: time.perf_counter_ns() when it was granted.

@@ -15,7 +15,6 @@ class Timer:
     """One scheduled call. Cancel it when it is no longer needed.
 
     Attributes:
-        at: the instant of the call.
         call: the function; None once it was called or cancelled.
         number: order of creation.
     """

@@ -25,8 +25,6 @@ class Stride:
     """A strided slice along one dimension.
 
     Attributes:
-        elements: the slice.
-        size: number of elements that it selects.
         dropped: whether the output lacks the dimension.
     """
 

@@ -68,12 +68,7 @@ def cell_gates(call: OperationCall, prefix: str = "") -> tuple[str, ...]:
 def lstm_cell(call: OperationCall, prefix: str, batches: int, size: int, aux_size: int = 0) -> Cell:
     """Return the sizes of one cell, after checking its optional tensors and all shapes.
 
-    Args:
-        call: the run.
-        prefix: "fw_" or "bw_" if there are two cells.
-        batches: number of batches of the cell's input.
-        size: size of the cell's input.
-        aux_size: size of its auxiliary input (cross linking).
+    `prefix`: "fw_" or "bw_" if there are two cells; `aux_size`: of its auxiliary input (cross linking).
 
     Raises:
         HalError: GENERAL_FAILURE.
