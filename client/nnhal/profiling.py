@@ -139,9 +139,8 @@ def _add_service(
     if stages:
         start = min(span.start_ns for span in stages)
         tracks.add(_SERVICE, "call", ("service", f"execute {number}", zero_ns + start, _length(stages)))
-    for span in sorted(
-        spans, key=lambda s: (s.start_ns, -s.duration_ns, s.kind != SpanKind.PARTITION)
-    ):  # outer ones first
+    outer_first = sorted(spans, key=lambda s: (s.start_ns, -s.duration_ns, s.kind != SpanKind.PARTITION))
+    for span in outer_first:
         name = f"partition of {len(span.operations)}" if span.kind == SpanKind.PARTITION else span.name
         arguments: dict[str, object] = {}
         if span.kind != SpanKind.STAGE:
