@@ -2,11 +2,12 @@
 
 import ctypes as c
 import itertools
+import logging
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from nnhal.errors import HalError
+from nnhal.errors import HalError, exception_text
 from nnhal.types import ErrorStatus, Extension, ExtensionOperandTypeInformation, PerformanceInfo
 from nnhal_driver.backends.allocators import CustomAllocator, allocate_with
 from nnhal_driver.backends.api import (
@@ -15,6 +16,7 @@ from nnhal_driver.backends.api import (
     CompileOptions,
     OperationView,
     OptimizedSubgraph,
+    Profile,
     ProfilingContext,
     Sections,
     SubgraphView,
@@ -23,14 +25,15 @@ from nnhal_driver.backends.api import (
 from nnhal_driver.backends.memory import MemoryMode
 from nnhal_driver.backends.native import abi
 from nnhal_driver.backends.native.compiled import Callbacks, NativeSubgraph, Plugin
-from nnhal_driver.backends.native.device_memory import NativeMemory, read_device_operands
-from nnhal_driver.backends.native.layouts import read_layouts
-from nnhal_driver.backends.native.library import FunctionTable, PluginError, decode_reason
+from nnhal_driver.backends.native.declarations import read_device_operands, read_layouts
+from nnhal_driver.backends.native.device_memory import NativeMemory
+from nnhal_driver.backends.native.library import FunctionTable, PluginError
 from nnhal_driver.backends.native.marshalling import SubgraphStruct
 from nnhal_driver.backends.native.memory import PlannedMemory, allocator_struct
 from nnhal_driver.backends.native.operand_types import MAX_ELEMENT_BYTES, ExtensionTypes
 from nnhal_driver.backends.native.optimization import OptimizationCall, SubgraphPart
-from nnhal_driver.backends.native.profiling import NativeProfilingContext
+
+_log = logging.getLogger(__name__)
 
 
 class NativeBackend(Backend):
@@ -68,10 +71,7 @@ class NativeBackend(Backend):
         if fault := self._types.check(operation):
             return Support(fault)
         subgraph = SubgraphStruct.of_operation(operation, self._types)
-        reason = c.create_string_buffer(abi.REASON_BYTES)
-        if self._table.call("supports", c.byref(subgraph.struct), reason, abi.REASON_BYTES):
-            return Support()
-        return Support(decode_reason(reason) or "the backend gave no reason")
+        return Support(self._table.refusal("supports", c.byref(subgraph.struct)))
 
     def compile(self, subgraph: SubgraphView, options: CompileOptions) -> CompiledSubgraph:
         """Compile a subgraph with the plug-in."""
@@ -85,7 +85,7 @@ class NativeBackend(Backend):
         """Ask the plug-in for substitutions, and for operations that it cannot run after all."""
         if not self._table.has("optimize"):
             return OptimizedSubgraph()
-        whole = SubgraphStruct.of_view(subgraph, self._types, options)
+        whole = SubgraphStruct(subgraph, self._types, options)
         call = OptimizationCall(subgraph, lambda operations: self._part(subgraph, operations, options))
         with _checked(options):
             return call.run(self._table, whole)
@@ -114,7 +114,7 @@ class NativeBackend(Backend):
         """Return a subgraph for the plug-in to compile, and the planner of its memory."""
         mode = MemoryMode.LIMIT if self._memory is MemoryMode.LIMIT else options.memory_mode
         memory = PlannedMemory(self._table, mode)
-        return SubgraphStruct.of_view(view, self._types, options, memory.struct()), memory
+        return SubgraphStruct(view, self._types, options, memory.struct()), memory
 
     def _adopt(
         self,
@@ -126,7 +126,7 @@ class NativeBackend(Backend):
         options: CompileOptions,
     ) -> CompiledSubgraph:
         """Take ownership of a handle: the host releases it."""
-        memory.stop_planning()
+        memory.planning = False
         if self._table.has("block_allocated"):
             table = self._table
             memory.manager.on_allocate = lambda block: table.hook(
@@ -137,8 +137,8 @@ class NativeBackend(Backend):
         plugin = Plugin(self._table, self._callbacks, self._types, device_memory, self.capabilities())
         compiled = NativeSubgraph(plugin, handle, struct, memory, view, options)
         weakref.finalize(compiled, _release, self._table, network, handle, struct).atexit = False
-        compiled.layouts = read_layouts(self._table, handle, struct, view)
-        compiled.device_operands = dict.fromkeys(read_device_operands(self._table, handle, struct, view), device_memory)
+        compiled.layouts = read_layouts(self._table, handle, struct)
+        compiled.device_operands = dict.fromkeys(read_device_operands(self._table, handle, struct), device_memory)
         self._table.hook("after_load", network, handle)
         return compiled
 
@@ -148,15 +148,16 @@ class NativeBackend(Backend):
 
     def extensions(self) -> Sequence[Extension]:
         """Return the plug-in's extensions."""
-        return [self._extension(name) for name in self._table.items("extensions")]
-
-    def _extension(self, name: bytes) -> Extension:
-        text = name.decode(errors="replace")
-        types = [(item.type, item.is_tensor, item.byte_size) for item in self._table.items("operand_types", name)]
-        for type_, _, size in types:
-            if not 1 <= size <= MAX_ELEMENT_BYTES:
-                raise PluginError(f"operand type {type_} of {text} has {size} bytes; expected 1 to {MAX_ELEMENT_BYTES}")
-        return Extension(text, tuple(ExtensionOperandTypeInformation(t, bool(n), size) for t, n, size in types))
+        extensions = []
+        for name in self._table.items("extensions"):
+            text, types = name.decode(errors="replace"), []
+            for item in self._table.items("operand_types", name):
+                if not 1 <= (size := item.byte_size) <= MAX_ELEMENT_BYTES:
+                    fault = f"operand type {item.type} of {text} has {size} bytes; expected 1 to {MAX_ELEMENT_BYTES}"
+                    raise PluginError(fault)
+                types.append(ExtensionOperandTypeInformation(item.type, bool(item.is_tensor), size))
+            extensions.append(Extension(text, tuple(types)))
+        return extensions
 
     def performance(self) -> PerformanceInfo:
         """Return the plug-in's performance."""
@@ -185,12 +186,11 @@ class NativeBackend(Backend):
         if not self._table.has("use_allocator"):
             return Support("it has no use_allocator")
         struct = allocator_struct(allocator)
-        self._table.lend(struct)
-        reason = c.create_string_buffer(abi.REASON_BYTES)
-        if not self._table.call("use_allocator", c.byref(struct), reason, abi.REASON_BYTES):
-            return Support(decode_reason(reason) or "the backend gave no reason")
-        self._table.allocate = allocate_with(allocator)
-        return Support()
+        self._table.borrowed.append(struct)
+        refusal = self._table.refusal("use_allocator", c.byref(struct))
+        if not refusal:
+            self._table.allocate = allocate_with(allocator)
+        return Support(refusal)
 
     def create_profiling_context(self) -> ProfilingContext | None:
         """Return a context if the plug-in has one of its functions."""
@@ -204,6 +204,35 @@ class NativeBackend(Backend):
     def optional_hooks(self) -> Mapping[str, bool]:
         """Return which optional functions of the interface the plug-in has."""
         return {name: self._table.has(name) for name, _ in abi.OPTIONAL}
+
+
+class NativeProfilingContext(ProfilingContext):
+    """Passes profiled executions on to a plug-in.
+
+    Args:
+        table: returns the plug-in's functions. The context does not keep them, because the device keeps the context.
+    """
+
+    def __init__(self, table: Callable[[], FunctionTable]) -> None:
+        self._table = table
+
+    def begin(self, execution: int) -> None:
+        """Tell the plug-in."""
+        self._table().hook("profiling_begin", execution)
+
+    def end(self, execution: int, profile: Profile) -> None:
+        """Tell the plug-in, which may report spans."""
+        if not self._table().has("profiling_end"):
+            return
+
+        def span(_: int, name: bytes, start_ns: int, duration_ns: int) -> None:
+            try:
+                profile.span(name.decode(errors="replace"), start_ns, duration_ns)
+            except BaseException as error:  # it cannot pass through C
+                _log.warning("a span of a native backend is lost: %s", exception_text(error))
+
+        struct = abi.ProfileStruct(c.sizeof(abi.ProfileStruct), None, abi.SpanFunction(span))
+        self._table().call("profiling_end", execution, c.byref(struct))
 
 
 @contextmanager

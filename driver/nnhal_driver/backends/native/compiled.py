@@ -55,8 +55,7 @@ class NativeSubgraph(CompiledSubgraph):
         handle: the plug-in's handle.
         struct: the subgraph that was compiled. The plug-in may read it at any time.
         memory: planner of its memory.
-        view: the subgraph.
-        options: options of the preparation.
+        view, options: see `Backend.compile`.
     """
 
     def __init__(
@@ -91,7 +90,7 @@ class NativeSubgraph(CompiledSubgraph):
             run.check()
             self._resize(inputs, tensors)
             addresses = ends.enter_context(self.planned_memory.acquire())
-            ends.enter_context(self._execution_hooks())
+            ends.enter_context(self._hooks("execute"))
             context = ends.enter_context(self._plugin.callbacks.register(execution))
             struct = self._plugin.callbacks.struct(context, tensors, len(self._view.outputs), addresses)
             try:
@@ -155,22 +154,23 @@ class NativeSubgraph(CompiledSubgraph):
         if shapes == self._shapes:
             return
         self._shapes = None  # if it fails, the next execution resizes again
-        self._table.hook("resize_begin", self._handle)
-        try:
+        with self._hooks("resize"):
             if self._table.has("resize"):
-                with self.planned_memory.planning():
+                self.planned_memory.planning = True
+                try:
                     self._table.run("resize", self._handle, len(inputs), tensors.struct)
-        finally:
-            self._table.hook("resize_end", self._handle)
+                finally:
+                    self.planned_memory.planning = False
         self._shapes = shapes
 
     @contextmanager
-    def _execution_hooks(self) -> Iterator[None]:
-        self._table.hook("execute_begin", self._handle)
+    def _hooks(self, name: str) -> Iterator[None]:
+        """Call the optional functions of the plug-in before and after a step."""
+        self._table.hook(f"{name}_begin", self._handle)
         try:
             yield
         finally:
-            self._table.hook("execute_end", self._handle)
+            self._table.hook(f"{name}_end", self._handle)
 
 
 class Execution:
@@ -253,18 +253,19 @@ class Callbacks:
     """Functions that a plug-in calls, created once for each backend. A number identifies the execution."""
 
     def __init__(self, can_defer: bool) -> None:
-        self._can_defer = can_defer
         self._live: dict[int, Execution] = {}
         self._numbers = itertools.count(1)
         live = self._live  # the functions must not refer to this object: the cycle would delay its release
         self._output = abi.OutputFunction(lambda context, *call: _output(live, context, *call))
         self._check = abi.CheckFunction(lambda context: _check(live, context))
-        self._span = abi.SpanFunction(lambda context, name, *time: _span(live, context, name, None, *time))
-        self._operation_span = abi.OperationSpanFunction(lambda context, *span: _span(live, context, *span))
-        self._defer = abi.DeferFunction(lambda context, state: _defer(live, context, state))
-        self._no_defer = abi.DeferFunction()
-        self._no_span = abi.SpanFunction()
-        self._no_operation_span = abi.OperationSpanFunction()
+        self._spans = (
+            abi.SpanFunction(lambda context, name, *time: _span(live, context, name, None, *time)),
+            abi.OperationSpanFunction(lambda context, *span: _span(live, context, *span)),
+        )
+        self._no_spans = abi.SpanFunction(), abi.OperationSpanFunction()
+        self._defer = abi.DeferFunction()
+        if can_defer:
+            self._defer = abi.DeferFunction(lambda context, state: _defer(live, context, state))
 
     @contextmanager
     def register(self, execution: Execution) -> Iterator[int]:
@@ -279,7 +280,8 @@ class Callbacks:
     def struct(self, context: int, inputs: TensorList, outputs: int, pieces: Addresses) -> abi.Execution:
         """Return the struct that the plug-in gets."""
         profile = self._live[context].profile
-        spans = profile is not None or _log.isEnabledFor(logging.DEBUG)
+        is_measured = profile is not None or _log.isEnabledFor(logging.DEBUG)
+        span, operation_span = self._spans if is_measured else self._no_spans
         return abi.Execution(
             c.sizeof(abi.Execution),
             context,
@@ -288,10 +290,10 @@ class Callbacks:
             outputs,
             self._output,
             self._check,
-            self._span if spans else self._no_span,
+            span,
             pieces,
-            self._operation_span if spans else self._no_operation_span,
-            self._defer if self._can_defer else self._no_defer,
+            operation_span,
+            self._defer,
             0 if profile is None else profile.execution,
         )
 

@@ -2,17 +2,14 @@
 
 import ctypes as c
 import weakref
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from nnhal.errors import general_failure
 from nnhal.types import AnyArray
-from nnhal_driver.backends.api import SubgraphView
 from nnhal_driver.backends.device_memory import DeviceBuffer, DeviceMemory
 from nnhal_driver.backends.native.library import FunctionTable
-from nnhal_driver.backends.native.marshalling import SubgraphStruct, TensorStruct, contiguous, describe_tensor
+from nnhal_driver.backends.native.marshalling import TensorStruct, contiguous, describe_tensor
 
 _EXTENSION_DEVICE = 12
 """DLDeviceType of a device that only the plug-in knows."""
@@ -52,35 +49,11 @@ class NativeMemory(DeviceMemory):
         Raises:
             HalError: the status and the plug-in's reason.
         """
-        tensors = [as_tensor(value) for value in (source, target)]
+        tensors: list[TensorStruct | NativeBuffer] = []
+        for value in (source, target):
+            assert isinstance(value, NativeBuffer | np.ndarray)
+            tensors.append(value if isinstance(value, NativeBuffer) else TensorStruct(contiguous(value)))
         self._table.run("copy_buffer", *(c.byref(tensor.struct) for tensor in tensors))
-
-
-def as_tensor(value: AnyArray | DeviceBuffer) -> TensorStruct | NativeBuffer:
-    """Return the form of a value that a plug-in gets."""
-    if isinstance(value, NativeBuffer):
-        return value
-    assert isinstance(value, np.ndarray)
-    return TensorStruct(contiguous(value))
-
-
-def read_device_operands(
-    table: FunctionTable, handle: int | None, struct: SubgraphStruct, view: SubgraphView
-) -> Sequence[int]:
-    """Return the operands of the graph that the plug-in uses in its own memory.
-
-    Raises:
-        HalError: GENERAL_FAILURE: a declaration is invalid.
-    """
-    numbers: Sequence[int] = table.items("device_operands", handle)
-    operands = [struct.operands[number] if number < len(struct.operands) else -1 for number in numbers]
-    allowed = {*view.inputs, *view.outputs}
-    for number, operand in zip(numbers, operands, strict=True):
-        if operand not in allowed:
-            raise general_failure(
-                f"the backend declares its own memory for operand {number}; expected an input or output"
-            )
-    return operands
 
 
 def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:

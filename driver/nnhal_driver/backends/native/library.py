@@ -13,9 +13,9 @@ from typing import Any
 from nnhal.errors import HalError
 from nnhal.types import Bytes, ErrorStatus
 from nnhal_driver.backends.native import abi
-from nnhal_driver.backends.native.options import OptionsCall
-from nnhal_driver.backends.options import BackendOptions
+from nnhal_driver.backends.options import BackendOptions, OptionError
 
+NO_REASON = "the backend gave no reason"
 _FACTORY_WITH_OPTIONS = "BackendFactoryWithOptions"
 _REQUIRED_ENTRY_POINTS = "a native backend exports GetBackendId, GetVersion and BackendFactory with C linkage"
 _DEVICE_MEMORY = ("device_operands", "acquire_buffer", "release_buffer", "copy_buffer")
@@ -75,7 +75,7 @@ class Library:
         if self._factory_with_options is None:
             address = self._factory()
         else:
-            call, reason = OptionsCall(options), c.create_string_buffer(abi.REASON_BYTES)
+            call, reason = _OptionsCall(options), c.create_string_buffer(abi.REASON_BYTES)
             address = self._factory_with_options(c.byref(call.struct), reason, abi.REASON_BYTES)
             call.check()
             if address is None and (text := decode_reason(reason)):
@@ -87,10 +87,10 @@ class FunctionTable:
     """Functions of one backend object, which it owns.
 
     Attributes:
-        major: major version of the interface, according to the table.
-        minor: minor version of the interface, according to the table.
+        major, minor: version of the interface, according to the table.
         version: version of the backend.
         allocate: allocates outputs and blocks of pieces instead of the backend; None: the backend does.
+        borrowed: values of the host that are kept until the object is destroyed.
 
     Raises:
         PluginError: the table is too small, or a required member is missing.
@@ -115,8 +115,8 @@ class FunctionTable:
         if missing:
             raise PluginError(f"the table lacks {', '.join(missing)}, which every backend has")
         self.allocate: Callable[[int], Bytes] | None = None
-        self._borrowed: list[object] = []
-        weakref.finalize(self, _destroy, raw, address, library, self._borrowed).atexit = False
+        self.borrowed: list[object] = []
+        weakref.finalize(self, _destroy, raw, address, library, self.borrowed).atexit = False
         if self.has("allocate_buffer") != self.has("free_buffer"):
             raise PluginError("the table has only one of allocate_buffer and free_buffer; expected both or neither")
         device = [name for name in _DEVICE_MEMORY if self.has(name)]
@@ -125,10 +125,6 @@ class FunctionTable:
                 f"the table has {', '.join(device)}; expected all of {', '.join(_DEVICE_MEMORY)}, or none"
             )
         self.version = raw.version.decode(errors="replace")
-
-    def lend(self, value: object) -> None:
-        """Keep a value of the host until the object is destroyed."""
-        self._borrowed.append(value)
 
     def has(self, name: str) -> bool:
         """Return whether the backend has an optional function."""
@@ -155,6 +151,13 @@ class FunctionTable:
             known = status if status in _FAILURES else ErrorStatus.GENERAL_FAILURE
             raise HalError(known, decode_reason(reason) or f"{name} returned status {status} without a reason")
 
+    def refusal(self, name: str, *arguments: Any) -> str:
+        """Call a function that returns whether it agrees. Return "", or the plug-in's reason against it."""
+        reason = c.create_string_buffer(abi.REASON_BYTES)
+        if self.call(name, *arguments, reason, abi.REASON_BYTES):
+            return ""
+        return decode_reason(reason) or NO_REASON
+
     def items(self, name: str, *arguments: Any) -> Sequence[Any]:
         """Return the items of an optional function that returns an array; empty if the backend lacks it."""
         if not self.has(name):
@@ -162,6 +165,41 @@ class FunctionTable:
         count = c.c_size_t()
         items = self.call(name, *arguments, c.byref(count))
         return [items[i] for i in range(count.value)] if items else ()
+
+
+class _OptionsCall:
+    """Options for one call of BackendFactoryWithOptions. `struct` is valid as long as this object."""
+
+    def __init__(self, options: BackendOptions) -> None:
+        self._options = options
+        self._texts: list[c.Array[c.c_char]] = []
+        self._rejection: OptionError | None = None
+        self.struct = abi.Options(
+            c.sizeof(abi.Options),
+            None,
+            abi.GetOptionFunction(self._get),
+            abi.RejectOptionFunction(self._reject),
+            abi.ExcludeOptionFunction(lambda _, key: options.exclude_from_cache_key(_text(key))),
+        )
+
+    def check(self) -> None:
+        """Raise OptionError if the plug-in has rejected an option."""
+        if self._rejection is not None:
+            raise self._rejection
+
+    def _get(self, _: object, key: bytes) -> int | None:
+        value = self._options.find(_text(key))
+        if value is None:
+            return None
+        self._texts.append(c.create_string_buffer(value.encode()))
+        return c.addressof(self._texts[-1])
+
+    def _reject(self, _: object, key: bytes, reason: bytes) -> None:
+        self._rejection = self._rejection or OptionError(_text(key), _text(reason) or NO_REASON)
+
+
+def _text(value: bytes | None) -> str:
+    return (value or b"").decode(errors="replace")
 
 
 def decode_reason(buffer: "c.Array[c.c_char]") -> str:

@@ -63,81 +63,61 @@ class TensorList:
 class SubgraphStruct:
     """A Subgraph struct, and everything that it points to.
 
-    Attributes:
-        operands: operands of the graph, by their index in the struct.
-
     Args:
-        graph: the graph.
-        operations: operations of the graph.
-        inputs: operands of the graph.
-        outputs: operands of the graph.
+        view: the operations.
         types: types of the plug-in's extensions.
-        relaxed: whether float32 may be computed in half precision.
-        preference: an ExecutionPreference.
+        options: options of the preparation; None in `supports`.
         memory: planner of the compiled subgraph's memory.
-        network: number of the network.
-        check: raises if the preparation must end; None in `supports`.
+
+    Attributes:
+        boundary: inputs and outputs of the view by their index in the struct.
     """
 
     def __init__(
         self,
-        graph: Graph,
-        operations: Sequence[OperationView],
-        inputs: Sequence[int],
-        outputs: Sequence[int],
+        view: SubgraphView,
         types: ExtensionTypes,
-        relaxed: bool = False,
-        preference: int = 0,
+        options: CompileOptions | None = None,
         memory: abi.Memory | None = None,
-        network: int = 0,
-        check: Callable[[], None] | None = None,
     ) -> None:
-        self._referenced: list[object] = [memory]
+        graph = view.graph
+        check = abi.CheckFunction()
+        if options is not None:
+            check = abi.CheckFunction(lambda _: _must_end(options.check))
+        self._referenced: list[object] = [memory, check]
         self._types = types
-        used = dict.fromkeys(o for view in operations for o in (*view.operation.inputs, *view.operation.outputs))
-        self.operands = tuple(used)
+        used = dict.fromkeys(o for item in view.operations for o in (*item.operation.inputs, *item.operation.outputs))
         self._numbers = {operand: number for number, operand in enumerate(used)}
+        self.boundary = {self._numbers[operand]: operand for operand in (*view.inputs, *view.outputs)}
         self.struct = abi.SubgraphDescription(
             c.sizeof(abi.SubgraphDescription),
             len(used),
             self._pointers(abi.Operand, [self._operand(graph, operand) for operand in used]),
-            len(operations),
-            self._pointers(abi.Operation, [self._operation(view) for view in operations]),
-            len(inputs),
-            self._indexes(inputs),
-            len(outputs),
-            self._indexes(outputs),
-            relaxed,
-            preference,
-            c.pointer(memory) if memory else None,
-            network,
-            abi.CheckFunction() if check is None else self._keep(abi.CheckFunction(lambda _: _must_end(check))),
-            None,
-        )
-
-    @staticmethod
-    def of_view(
-        view: SubgraphView, types: ExtensionTypes, options: CompileOptions, memory: abi.Memory | None = None
-    ) -> "SubgraphStruct":
-        """Return the struct of a partition."""
-        return SubgraphStruct(
-            view.graph,
-            view.operations,
-            view.inputs,
-            view.outputs,
-            types,
+            len(view.operations),
+            self._pointers(abi.Operation, [self._operation(item) for item in view.operations]),
+            len(view.inputs),
+            self._indexes(view.inputs),
+            len(view.outputs),
+            self._indexes(view.outputs),
             view.relaxed,
-            options.preference,
-            memory,
-            options.network,
-            options.check,
+            options.preference if options else 0,
+            c.pointer(memory) if memory else None,
+            options.network if options else 0,
+            check,
+            None,
         )
 
     @staticmethod
     def of_operation(view: OperationView, types: ExtensionTypes) -> "SubgraphStruct":
         """Return the struct of a single operation. Its inputs are all that is not constant or omitted."""
-        inputs = [o for o in dict.fromkeys(view.operation.inputs) if not _is_constant_or_omitted(view.graph, o)]
-        return SubgraphStruct(view.graph, [view], inputs, view.operation.outputs, types)
+        graph = view.graph
+        omitted = OperandLifeTime.NO_VALUE
+        inputs = [
+            operand
+            for operand in dict.fromkeys(view.operation.inputs)
+            if operand not in graph.constants and graph.operands[operand].lifetime != omitted
+        ]
+        return SubgraphStruct(SubgraphView(graph, [view], tuple(inputs), tuple(view.operation.outputs)), types)
 
     def _operation(self, view: OperationView) -> abi.Operation:
         operation = view.operation
@@ -192,10 +172,6 @@ def _must_end(check: Callable[[], None]) -> int:
     except BaseException:  # it cannot pass through C; `NativeBackend` calls the check again
         return 1
     return 0
-
-
-def _is_constant_or_omitted(graph: Graph, operand: int) -> bool:
-    return operand in graph.constants or graph.operands[operand].lifetime == OperandLifeTime.NO_VALUE
 
 
 def contiguous(array: AnyArray) -> AnyArray:

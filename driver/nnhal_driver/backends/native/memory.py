@@ -66,6 +66,7 @@ class PlannedMemory:
 
     Attributes:
         manager: planner of the pieces.
+        planning: whether the plug-in may request pieces.
     """
 
     def __init__(self, table: FunctionTable, mode: MemoryMode) -> None:
@@ -73,7 +74,7 @@ class PlannedMemory:
         self._mode = mode
         self._pieces: list[Piece | None] = []
         self._released: set[int] = set()
-        self._planning = True
+        self.planning = True
         self._addresses: Addresses = None
 
     def __bool__(self) -> bool:
@@ -91,19 +92,6 @@ class PlannedMemory:
             abi.BytesFunction(lambda _, number: self._bytes(number)),
             abi.ClearFunction(lambda _: self._clear()),
         )
-
-    def stop_planning(self) -> None:
-        """Reject further requests of the plug-in."""
-        self._planning = False
-
-    @contextmanager
-    def planning(self) -> Iterator[None]:
-        """Allow the plug-in to plan again."""
-        self._planning = True
-        try:
-            yield
-        finally:
-            self._planning = False
 
     @contextmanager
     def acquire(self) -> Iterator[Addresses]:
@@ -125,7 +113,7 @@ class PlannedMemory:
             self.manager.release()
 
     def _get(self, size: int, storage: int, number: Any) -> int:
-        if not self._planning or storage not in _STORAGE or self.manager.sum_bytes + size > _MAX_BYTES:
+        if not self.planning or storage not in _STORAGE or self.manager.sum_bytes + size > _MAX_BYTES:
             return ErrorStatus.INVALID_ARGUMENT
         try:
             piece = self.manager.get(size, _STORAGE[storage])
@@ -139,7 +127,7 @@ class PlannedMemory:
 
     def _put_piece(self, number: int) -> int:
         piece = self._piece(number)
-        if not self._planning or piece is None or number in self._released:
+        if not self.planning or piece is None or number in self._released:
             return ErrorStatus.INVALID_ARGUMENT
         self.manager.put(piece)
         self._addresses = None
@@ -156,7 +144,7 @@ class PlannedMemory:
         return self.manager.bytes(piece).ctypes.data
 
     def _clear(self) -> None:
-        if not self._planning:
+        if not self.planning:
             return
         self.manager.clear()
         self._addresses = None

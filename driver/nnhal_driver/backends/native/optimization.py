@@ -5,26 +5,25 @@ Errors in callbacks cannot pass through C. The first is stored, and raised after
 
 import ctypes as c
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from nnhal.errors import general_failure
 from nnhal.types import ErrorStatus
 from nnhal_driver.backends.api import CompiledSubgraph, OptimizedSubgraph, SubgraphView, Substitution
 from nnhal_driver.backends.native import abi
-from nnhal_driver.backends.native.library import FunctionTable
+from nnhal_driver.backends.native.library import NO_REASON, FunctionTable
 from nnhal_driver.backends.native.marshalling import SubgraphStruct
 
 _INVALID = ErrorStatus.INVALID_ARGUMENT
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class SubgraphPart:
     """Operations for the plug-in to compile. `adopt` turns the plug-in's handle into a compiled subgraph."""
 
-    def __init__(
-        self, operations: tuple[int, ...], struct: SubgraphStruct, adopt: Callable[[int | None], CompiledSubgraph]
-    ) -> None:
-        self.operations = operations
-        self.struct = struct
-        self.adopt = adopt
+    operations: tuple[int, ...]
+    struct: SubgraphStruct
+    adopt: Callable[[int | None], CompiledSubgraph]
 
 
 class OptimizationCall:
@@ -95,7 +94,7 @@ class OptimizationCall:
 
     def _fail(self, operation: int, reason: bytes | None) -> int:
         text = (reason or b"").decode(errors="replace").strip()
-        self._failed[self._index(operation)] = text or "the backend gave no reason"
+        self._failed[self._index(operation)] = text or NO_REASON
         return ErrorStatus.NONE
 
     def _index(self, number: int) -> int:

@@ -264,7 +264,7 @@ def test_layout_of_a_vector_fails_to_compile(
 ) -> None:
     monkeypatch.setenv("NEWER", "layout1")
     outcome = prepare(chain(1), device)
-    assert "operand 0 with shape [8]; expected rank 4" in outcome.placement.operations[0].refusals[0].reason
+    assert "operand 0 of shape [8]; expected rank 4" in outcome.placement.operations[0].refusals[0].reason
 
 
 # ---- Operand types of extensions -----------------------------------------------------------------------------
