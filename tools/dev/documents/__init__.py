@@ -1,1 +1,1 @@
-"""Generators of documents: each module but `markdown` and `error_message` has a `generate`, which returns them."""
+"""Generators of documents and C sources. Each module but `markdown` and `error_message` has a `generate`."""

@@ -3,10 +3,9 @@
 import ast
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from nnhal_tools.conformance.ids import CHECKS
 from tests.tools.conformance.selftest.fault import FAULTS
@@ -45,7 +44,7 @@ class Section:
     """Rows of one part of a document."""
 
     title: str
-    rows: Sequence[Row] = field(default_factory=tuple)
+    rows: Sequence[Row]
 
 
 class BrokenLink(ValueError):
@@ -55,11 +54,7 @@ class BrokenLink(ValueError):
 def read_sections(path: Path = DATA) -> list[Section]:
     """Return the sections of the data file."""
     data = tomllib.loads(path.read_text(encoding="utf-8"))
-    return [Section(section["title"], [_row(row) for row in section["row"]]) for section in data["section"]]
-
-
-def _row(data: Mapping[str, Any]) -> Row:
-    return Row(**data)
+    return [Section(section["title"], [Row(**row) for row in section["row"]]) for section in data["section"]]
 
 
 def read_deviations(path: Path = DEVIATIONS) -> set[str]:
@@ -85,7 +80,7 @@ def _resolved(row: Row, by_id: Mapping[str, Row]) -> Row:
     repeated = [by_id[id_] for id_ in row.same_as]
     shown_by = dict.fromkeys([*row.shown_by, *(test for other in repeated for test in other.shown_by)])
     found_by = dict.fromkeys([*row.found_by, *(finder for other in repeated for finder in other.found_by)])
-    return Row(row.id, row.demand, tuple(shown_by), tuple(found_by), row.same_as, row.open)
+    return replace(row, shown_by=tuple(shown_by), found_by=tuple(found_by))
 
 
 def is_deviation(row: Row, deviations: set[str]) -> bool:
@@ -126,13 +121,12 @@ def _test_names(path: Path) -> frozenset[str]:
     """Return the names of the test functions of a module, and "Class.name" for those of its classes."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     classes = [("", tree), *((f"{node.name}.", node) for node in tree.body if isinstance(node, ast.ClassDef))]
-    functions = [
+    return frozenset(
         prefix + node.name
         for prefix, parent in classes
         for node in parent.body
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
-    return frozenset(name for name in functions if name.rpartition(".")[2].startswith("test_"))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+    )
 
 
 def render_page(sections: Sequence[Section], deviations: set[str]) -> str:

@@ -19,10 +19,10 @@ def render(template: str, **values: object) -> str:
     return GENERATED + _TEMPLATES.get_template(f"{template}.md.j2").render(values).rstrip("\n") + "\n"
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return the lines of a table, followed by an empty line."""
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table, which ends with a newline."""
     lines = [header, ["---"] * len(header), *rows]
-    return [f"| {' | '.join(line)} |" for line in lines] + [""]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def wrap(text: str, indent: str = "") -> str:

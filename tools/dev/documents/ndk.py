@@ -21,8 +21,7 @@ ANDROID_ONLY = frozenset({"Memory_createFromAHardwareBuffer"})
 
 def rules() -> dict[str, str]:
     """Return the rule of each function, by its short name."""
-    lines = (line.split(" | ", 1) for line in RULES.read_text("utf-8").splitlines())
-    return {name: rule for name, rule in lines}
+    return dict(line.split(" | ", 1) for line in RULES.read_text("utf-8").splitlines())
 
 
 def documented_codes(rule: str) -> list[str]:
@@ -38,7 +37,7 @@ def render_table(results: Results) -> str:
         tests = ", ".join(f"{code} {count}" for code, count in results.get(name, {}).items())
         state = "Android only" if name in ANDROID_ONLY else "complete"
         rows.append([f"`{name}`", str(function.level), state, rules()[name], tests])
-    return "\n".join(table(["function", "level", "state", "rule", "tests"], rows))
+    return table(["function", "level", "state", "rule", "tests"], rows)
 
 
 def generate() -> Documents:

@@ -68,13 +68,7 @@ def _summary(function: ast.FunctionDef) -> str:
 
 
 def _table_rules(function: ast.FunctionDef, helpers: Mapping[str, ast.FunctionDef], path: str) -> Iterator[RuleCheck]:
-    """Yield the rules that a function of a rule table checks.
-
-    Args:
-        function: the function.
-        helpers: functions by name whose messages the function may return.
-        path: path of the source file.
-    """
+    """Yield the rules that a function of a rule table checks. `helpers`: functions whose messages it may return."""
     for decorator in function.decorator_list:
         if not isinstance(decorator, ast.Call) or not ast.unparse(decorator.func).endswith(".forbid"):
             continue
@@ -160,18 +154,14 @@ def generate() -> Documents:
     rows = []
     for rule in _distinct([check.rule for check in found]):
         of_rule = [check for check in found if check.rule == rule]
-        paths = _distinct([check.path for check in of_rule])
+        paths, forbids = (_distinct([getattr(check, name) for check in of_rule]) for name in ("path", "forbids"))
         rows.append(
             [
                 rule,
-                "; ".join(_lower_rest(_distinct([check.forbids for check in of_rule]))),
+                "; ".join([*forbids[:1], *(f"{text[0].lower()}{text[1:]}" for text in forbids[1:])]),
                 "<br>".join(code(text) for text in _distinct([text for check in of_rule for text in check.messages])),
                 "<br>".join(f"[{Path(path).name}](../{path})" for path in paths),
             ]
         )
     listed = table(["Rule", "Forbids", "Messages", "Checked in"], rows)
-    return {Path("docs/rules.md"): render("rules", rules="\n".join(listed))}
-
-
-def _lower_rest(texts: Sequence[str]) -> list[str]:
-    return [text if i == 0 else f"{text[0].lower()}{text[1:]}" for i, text in enumerate(texts)]
+    return {Path("docs/rules.md"): render("rules", rules=listed)}

@@ -76,11 +76,7 @@ def import_case(case: Case) -> OperatorReport | None:
 
 
 def _output_shapes(model: bytes) -> list[tuple[int, ...]]:
-    """Return the shapes of the outputs according to LiteRT.
-
-    Raises:
-        RuntimeError, ValueError: LiteRT does not run the model.
-    """
+    """Return the shapes of the outputs according to LiteRT, or raise RuntimeError or ValueError as it does."""
     try:
         interpreter = Interpreter(model_content=model, experimental_op_resolver_type=OpResolverType.BUILTIN_REF)
         interpreter.allocate_tensors()
@@ -147,11 +143,7 @@ def _list(names: Iterable[str]) -> str:
 
 
 def render_page(rows: Mapping[str, OperatorRow]) -> str:
-    """Return the text of the document.
-
-    Args:
-        rows: the row of each operator by name.
-    """
+    """Return the text of the document from the row of each operator by name."""
     exceptions = [
         [f"`{escape(pattern)}`", backend, str(step), escape(reason)]
         for (pattern, backend), (step, reason) in STEPS.items()
@@ -160,10 +152,10 @@ def render_page(rows: Mapping[str, OperatorRow]) -> str:
     lines = [[name, ", ".join(row.outcomes), ", ".join(row.operations), escape(row.note)] for name, row in rows.items()]
     return render(
         "tflite",
-        outcomes="\n".join(table(["Outcome", "Meaning"], outcomes)),
-        exceptions="\n".join(table(["Models", "Backend", "Largest difference", "Reason"], exceptions)),
+        outcomes=table(["Outcome", "Meaning"], outcomes),
+        exceptions=table(["Models", "Backend", "Largest difference", "Reason"], exceptions),
         no_device=NO_DEVICE,
-        operators="\n".join(table(["Operator", "Outcomes", "NNAPI operations", "Note"], lines)),
+        operators=table(["Operator", "Outcomes", "NNAPI operations", "Note"], lines),
     )
 
 
