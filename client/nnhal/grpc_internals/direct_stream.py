@@ -54,10 +54,6 @@ class DirectStream:
     """Stream whose events are read by the thread that receives.
 
     gRPC sends one message at a time. Further ones wait in an outbox for the event that says that it is sent.
-
-    Args:
-        method: the method of gRPC.
-        metadata: metadata of the call.
     """
 
     def __init__(self, method: Any, metadata: Metadata) -> None:

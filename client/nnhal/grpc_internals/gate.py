@@ -56,12 +56,7 @@ def _check_release() -> None:
 
 
 def _load(name: str) -> Any:
-    """Return a module within `grpc`, or a member of one.
-
-    Raises:
-        ImportError: there is no such module.
-        AttributeError: the module has no such member.
-    """
+    """Return a module within `grpc`, or a member of one."""
     module = "_cython.cygrpc" if name.startswith("_cython.cygrpc") else name.partition(".")[0]
     import_module(f"grpc.{module}")
     return attrgetter(name)(grpc)

@@ -96,10 +96,7 @@ def receive_early(method: Callable[..., Any], watch: Watch) -> None:
 def when_received(function: Callable[..., Any], args: Sequence[Any], run: Callable[[Callable[[], Any]], None]) -> None:
     """Run a function of a thread pool, once the request is there if the function works on a call of `receive_early`.
 
-    Args:
-        function: the function.
-        args: its arguments.
-        run: runs a function on a thread. It may be called by another thread.
+    `run` runs a function on a thread. It may be called by another thread.
     """
     watch = _watch_of(args)
     if watch is None:

@@ -175,13 +175,7 @@ class ShmBurstTransport:
 async def open_burst_transport(
     connection: Connection, prepared_model: bytes, io: ModelIO, cached_inputs: CachedInputs
 ) -> BurstTransport:
-    """Open a burst and return its transport.
-
-    Args:
-        connection: connection of the prepared model.
-        prepared_model: handle of the model.
-        io: inputs and outputs of the model.
-        cached_inputs: inputs that are sent only once.
+    """Open a burst of a prepared model, and return its transport.
 
     Raises:
         HalError: the service refuses the burst.
@@ -270,12 +264,7 @@ class RenewableBurst:
         return results
 
     async def result(self, execution: Pending, results: ResultQueue, *, repeat: bool = True) -> AnyOutputs:
-        """Wait for the outputs of an execution.
-
-        Args:
-            execution: the execution.
-            results: the queue of its result.
-            repeat: whether to repeat it if its session is lost.
+        """Wait for the outputs of an execution, which is repeated if its session is lost and `repeat` is true.
 
         Raises:
             HalError: as for `execute`.

@@ -170,11 +170,7 @@ class Connection(GrpcCalls):
         return None
 
     async def _open_stream(self, request: session_pb2.OpenRequest, timeout: float) -> session_pb2.SessionEvent:
-        """Open the stream that keeps the session alive, and return its first event.
-
-        Raises:
-            HalError: the service cannot be reached, does not respond within `timeout` seconds, or refuses.
-        """
+        """Open the stream that keeps the session alive, and return its first event."""
         self._stream = stream = self._sessions.Open(request)
         try:
             event = await self._first_event(stream, timeout)
@@ -356,11 +352,7 @@ class Connection(GrpcCalls):
         return True
 
     async def _continue(self, timeout: float) -> None:
-        """Continue the session on another channel, which may lead to another address.
-
-        Raises:
-            HalError: the service cannot be reached, or does not know the session.
-        """
+        """Continue the session on another channel, which may lead to another address."""
         with self._lock:
             if self._closed:
                 raise self._closed_error()

@@ -50,24 +50,7 @@ def connect(
 ) -> "Connecting":
     """Return a device to connect: await it, or use it in `async with`.
 
-    Args:
-        target: "HOST:PORT", "unix:PATH", or "grpcs://HOST:PORT" for TLS. None starts a service in a child process,
-            which stops with the device. "ray://HOST" is the head of a cluster of Ray with a fleet (docs/fleet.md).
-        device: name of the device; by default the server's first.
-        timeout: seconds to wait for the service to respond. If nothing listens at the address, `connect` fails at once.
-        transport: "auto" uses shared memory if the service is on this machine; "grpc" never does.
-        client_name: name of this client in the log of the service; by default the name of the program.
-        credentials: credentials of gRPC, in place of `tls`, `ca`, `cert` and `key`.
-        tls: whether to use TLS; the default is to use it if another option needs it, or the target is "grpcs://…".
-        ca: certificates of the authorities that the service may have, as a path or as bytes in PEM; by default those
-            that gRPC trusts.
-        cert: certificate of this client and those of its authorities, in the same forms.
-        key: its private key, in the same forms; it may be in `cert`. Files are read again for each connection.
-        server_name: name that the certificate of the service must have; by default the host of the target.
-        token: bearer token, sent with each call; or a function that returns the current one. Never sent to another
-            machine without TLS.
-        model: the model that this client is about to use, by which a fleet chooses the service.
-        accelerator: name of an accelerator, a backend or a device that the service of a fleet must have.
+    The arguments are those of `nnhal.connect`.
 
     Raises:
         DeadObjectError: on connecting: the service cannot be reached, does not respond in time, or does not start.
@@ -99,17 +82,7 @@ async def open_device(
     options: SecurityOptions,
     needs: FindNeeds,
 ) -> "Device":
-    """Open a session for arguments of `connect` that have been checked. Errors are those of `connect`.
-
-    Args:
-        target: as for `connect`, like the next four.
-        device: name of the device.
-        timeout: seconds to wait.
-        transport: transport of executions.
-        client_name: name of this client.
-        options: the options of `connect` for TLS and tokens.
-        needs: returns the needs of the client, for each session.
-    """
+    """Open a session for arguments of `connect` that have been checked. Errors are those of `connect`."""
     found = await run_blocking(resolve_target, target, options, timeout)
     session = ReconnectingSession(found, timeout, transport, client_name, needs)
     await session.open(device)

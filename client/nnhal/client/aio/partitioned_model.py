@@ -30,12 +30,6 @@ class PartitionedModel(DescribedModel, AsyncCloseable):
 
     It has the properties and methods of `PreparedModel`. Only `execute`, `profile` and `stream` are possible: values
     pass through the client between the parts.
-
-    Args:
-        divided: the model.
-        parts: its prepared parts.
-        refusals: for each operation of main that the device does not support, the reasons.
-        prepare_whole: prepares the whole model on the client's machine.
     """
 
     def __init__(
@@ -158,11 +152,7 @@ class PartitionedModel(DescribedModel, AsyncCloseable):
         )
 
     def _check_plain(self, inputs: Inputs, outputs: object) -> None:
-        """Check that an execution uses no buffers.
-
-        Raises:
-            HalError: INVALID_ARGUMENT: it does.
-        """
+        """Check that an execution uses no buffers."""
         if outputs is not None or plain_inputs(inputs, None) is None:
             raise self._unavailable("an execution with buffers")
 

@@ -101,13 +101,7 @@ async def define(
 ) -> RequestDefinition | None:
     """Return the definition of an execution, which is made now if that is worthwhile; None if there is none.
 
-    See `nnhal.client.core.definitions`.
-
-    Args:
-        definitions: the definitions of the target.
-        target: the prepared model, or a burst of it.
-        arrays: the checked inputs.
-        measure_timing: whether the execution is measured.
+    See `nnhal.client.core.definitions`. The target is the prepared model, or a burst of it.
     """
     connection, handle = target
     form = form_of(handle, arrays, measure_timing=measure_timing)

@@ -46,12 +46,6 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
     """Model that is ready to run, any number of times at once.
 
     The service releases it when this object is closed or collected.
-
-    Args:
-        session: the session of its device.
-        spec: the arguments of the preparation, to prepare the model again when its session is lost.
-        connection: the connection on which the model was prepared.
-        notify: the result of the preparation.
     """
 
     def __init__(

@@ -43,9 +43,6 @@ class ReconnectingSession:
         transport: transport of executions.
         client_name: name of the client in the log of the service; "" for the name of the program.
         needs: returns what the client is about to use, for services of a fleet.
-
-    Attributes:
-        connection: the current connection.
     """
 
     connection: Connection
@@ -172,10 +169,7 @@ class ReconnectingSession:
     async def reconnect(self, lost: Connection, deadline: SharedDeadline, *, leave: bool = False) -> Connection:
         """Return the connection to use after an error of `lost`, which is the same one if its session goes on.
 
-        Args:
-            lost: the connection.
-            deadline: deadline of the caller.
-            leave: whether to give up the session, even if it goes on.
+        With `leave`, the session is given up, even if it goes on.
 
         Raises:
             DeadObjectError: the service does not come back in time.

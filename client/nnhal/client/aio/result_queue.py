@@ -52,8 +52,6 @@ class ResultQueue:
     One task reads all results, so that cancelling an execution loses no result of another one.
 
     Attributes:
-        transport: the transport.
-        connection: its connection.
         error: why the transport cannot be used any more, or None.
     """
 

@@ -175,11 +175,7 @@ class Execution(Generic[R], AsyncCloseable):
 
     @cached_property
     def _fixed_outputs(self) -> FixedOutputs:
-        """Outputs of fenced runs.
-
-        Raises:
-            HalError: INVALID_ARGUMENT: the shape of an output is not fixed.
-        """
+        """Outputs of fenced runs."""
         return FixedOutputs(self._io, self._bound.execution)
 
     @contextmanager

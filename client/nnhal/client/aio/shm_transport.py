@@ -23,11 +23,7 @@ if TYPE_CHECKING:
 
 
 class ShmTransport:
-    """Executions of one device's models over its channels. Close it when done.
-
-    Attributes:
-        factory: opens channels.
-    """
+    """Executions of one device's models over its channels. Close it when done."""
 
     def __init__(self, opened: session_pb2.SessionOpened, session: MemoryObjects) -> None:
         self.factory = ChannelFactory(opened)

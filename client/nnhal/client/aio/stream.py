@@ -40,10 +40,6 @@ class Stream(AsyncCloseable):
     Driver-managed buffers hold the states, two for each: one is read while the other is written. If the client's
     machine runs a part of the model, the client holds them. Steps run one after
     the other. The states are lost when the service restarts; `reset` begins anew.
-
-    Args:
-        model: the prepared model.
-        io: its inputs, outputs and states.
     """
 
     def __init__(self, model: StatefulModel, io: StreamIO) -> None:

@@ -138,7 +138,6 @@ class ModelIO:
     """Inputs and outputs of a prepared model.
 
     Attributes:
-        inputs, outputs: their operands.
         input_names, output_names: one name each, or ().
     """
 

@@ -144,12 +144,7 @@ class BufferedExecution:
             buffer.require_session()
 
     def read(self, response: types_pb2.ExecutionResult, memories: Mapping[bytes, Bytes]) -> AnyOutputs:
-        """Return the outputs of a response.
-
-        Args:
-            response: the message.
-            memories: bytes of the outputs in Memory objects, by handle.
-        """
+        """Return the outputs of a response, given the bytes of its Memory objects by handle."""
         if self._returns_all:
             return decode_outputs(self._io, response, memories)
         return self.results(decode_result(response, memories))

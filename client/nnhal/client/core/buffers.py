@@ -79,11 +79,7 @@ class BufferBase:
         self._shape = shape
 
     def _convert(self, value: ArrayLike) -> tuple[Memory, Dimensions]:
-        """Return the bytes and the shape of a new value.
-
-        Raises:
-            HalError: INVALID_ARGUMENT: the value does not match the operand.
-        """
+        """Return the bytes and the shape of a new value."""
         array = convert_array(self.operand, value, "the value", "the buffer")
         return Memory.of(array), () if is_scalar(self.operand) else value_shape(self.operand, array)
 
@@ -94,11 +90,7 @@ class BufferBase:
         return buffer_pb2.CopyToRequest(session=self._session, buffer=self._handle)
 
     def _to_array(self, returned: types_pb2.ReturnedOutput, memories: Mapping[bytes, Bytes]) -> AnyArray:
-        """Return the value of the buffer as an array.
-
-        Args:
-            returned: the value in the response.
-            memories: bytes of Memory objects, by handle.
+        """Return the value of the buffer as an array, given the bytes of Memory objects by handle.
 
         Raises:
             HalError: GENERAL_FAILURE: the shape is not known here.

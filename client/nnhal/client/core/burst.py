@@ -46,11 +46,7 @@ F = TypeVar("F", bound=ResultHolder)
 
 
 class TransportClosed(Exception):
-    """The transport of a burst cannot be used any more.
-
-    Attributes:
-        error: the error of its executions.
-    """
+    """The transport of a burst cannot be used any more."""
 
     def __init__(self, error: HalError) -> None:
         super().__init__(str(error))
@@ -97,8 +93,6 @@ class PendingExecution(Generic[F]):
         future: takes the outputs.
         buffered: the execution, if it uses buffers.
         handles: Memory objects that it uses.
-        deadline: its deadline.
-        measure_timing: whether it is measured.
         definition: the definition that it runs; None if the whole request is sent.
         copy: whether to copy the outputs out of shared memory or out of the message.
     """
@@ -161,11 +155,7 @@ class PendingExecution(Generic[F]):
 
 
 class BurstMessages:
-    """Messages of a burst. Not thread safe.
-
-    Attributes:
-        cached_inputs: inputs that are sent only once.
-    """
+    """Messages of a burst. Not thread safe."""
 
     def __init__(self, io: ModelIO, session: bytes, burst: bytes, cached_inputs: CachedInputs) -> None:
         self.cached_inputs = cached_inputs

@@ -45,15 +45,7 @@ def model_digest(model: Model) -> bytes:
 
 
 def derived_token(digest: bytes, device: str, version: str, preference: int, priority: int) -> bytes:
-    """Return the token of a model on a device.
-
-    Args:
-        digest: digest of the model, see `model_digest`.
-        device: name of the device.
-        version: version of driver and backends.
-        preference: an ExecutionPreference.
-        priority: a Priority.
-    """
+    """Return the token of a model on a device."""
     sha256 = hashlib.sha256(digest + struct.pack("<qq", preference, priority))
     for text in (device.encode(), version.encode()):
         sha256.update(struct.pack("<q", len(text)) + text)
@@ -63,9 +55,7 @@ def derived_token(digest: bytes, device: str, version: str, preference: int, pri
 def stored_entry(token: bytes, digest: bytes) -> types_pb2.CompilationCache:
     """Return the cache argument for an entry in the store of the service.
 
-    Args:
-        token: token of the entry.
-        digest: digest of the only model that the entry may hold; b"" for any model.
+    `digest` is that of the only model that the entry may hold; b"" for any model.
     """
     return types_pb2.CompilationCache(form=types_pb2.CACHE_FORM_STORED, token=token, model_digest=digest)
 
@@ -80,7 +70,6 @@ class ClientCacheFolder:
     """Cache files of one model. Errors of the file system are logged: a preparation goes on without the cache.
 
     Attributes:
-        path: the folder.
         token: token of the model, which names its files.
     """
 
@@ -118,7 +107,6 @@ class PreparationSpec:
     Keeps the model, because the entry in the cache may be gone by then.
 
     Attributes:
-        device: name of the device, as given by the client.
         token: token given by the client; b"" if it is derived.
         digest: digest of the model; b"" if the preparation does not use the cache.
         uses_cache: whether the model is loaded from the cache, and saved there.
@@ -136,14 +124,7 @@ class PreparationSpec:
 
     @staticmethod
     def of(model: Model, device: str, preference: int, priority: int, token: bytes | None) -> "PreparationSpec":
-        """Return the spec of a preparation.
-
-        Args:
-            model: the model.
-            device: name of the device.
-            preference: an ExecutionPreference.
-            priority: a Priority.
-            token: the token, or None to derive one from the model.
+        """Return the spec of a preparation. Without a token, one is derived from the model.
 
         Raises:
             HalError: INVALID_ARGUMENT: the length of the token.

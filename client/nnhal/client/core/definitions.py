@@ -29,14 +29,7 @@ Form: TypeAlias = tuple[Hashable, ...]
 
 
 class RequestDefinition:
-    """A request that has been defined on the service, which releases it with this object.
-
-    Args:
-        io: inputs and outputs of the model.
-        connection: the connection.
-        arrays: the inputs that it was defined with.
-        response: the response of the service.
-    """
+    """A request that has been defined on the service, which releases it with this object."""
 
     def __init__(
         self, io: ModelIO, connection: AnyConnection, arrays: Arrays, response: prepared_model_pb2.DefineResponse
@@ -47,12 +40,9 @@ class RequestDefinition:
         self._finalizer: Any = release_with(self, connection.discard, response.definition)
 
     def encode(self, arrays: Arrays, deadline: float | None, *, stream: bool = False) -> bytes:
-        """Return the message of a run.
+        """Return the message of a run; with `stream`, for a stream of the Burst service.
 
-        Args:
-            arrays: the checked inputs, of the shapes of the definition.
-            deadline: seconds from now.
-            stream: whether the message is for a stream of the Burst service.
+        The arrays are checked, and have the shapes of the definition. The deadline is in seconds from now.
         """
         deadline_ns = OMITTED if deadline is None else nanoseconds(deadline)
         return self._encoder.encode([array for array in arrays if array is not None], deadline_ns, stream=stream)
@@ -60,10 +50,8 @@ class RequestDefinition:
     def decode(self, encoded: bytes, *, stream: bool = False, copy: bool = True) -> Outputs | None:
         """Return the outputs in a response; None if it contains anything but values.
 
-        Args:
-            encoded: the response.
-            stream: whether it is that of a stream of the Burst service.
-            copy: whether to copy the outputs. Otherwise they are read-only views of the response.
+        With `stream`, it is that of a stream of the Burst service. Without `copy`, the outputs are read-only views of
+        it.
 
         Raises:
             HalError: GENERAL_FAILURE: the values do not match the outputs of the model.
@@ -107,12 +95,7 @@ class RequestDefinitions:
     ) -> prepared_model_pb2.DefineRequest | None:
         """Return the request that defines a form; None if it should not be defined, or not yet.
 
-        Args:
-            form: the form.
-            session: handle of the session.
-            target: handle of the prepared model or the burst.
-            arrays: the checked inputs.
-            measure_timing: whether each run is measured.
+        `target` is the handle of the prepared model or the burst.
         """
         if sum(_sizes(arrays)) > MAX_MESSAGE_VALUES_BYTES:  # they need Memory objects, which are others each time
             return None
@@ -131,14 +114,7 @@ class RequestDefinitions:
     def add(
         self, form: Form, connection: AnyConnection, arrays: Arrays, response: prepared_model_pb2.DefineResponse
     ) -> RequestDefinition:
-        """Add the definition of a form, and return it.
-
-        Args:
-            form: the form.
-            connection: the connection.
-            arrays: the inputs of the request for it.
-            response: the response to the request.
-        """
+        """Add the definition of a form, given the response to the request, and return it."""
         definition = RequestDefinition(self._io, connection, arrays, response)
         with self._lock:
             self._entries.put(form, definition)

@@ -195,11 +195,7 @@ class FencedLaunch:
     ) -> tuple[Any, Message]:
         """Return the method that launches the execution, and its message.
 
-        Args:
-            connection: the connection.
-            prepared_model: handle of the model.
-            encode_pool: encodes pools.
-            memory: handle of the Memory object for outputs, or b"".
+        `memory` is the handle of the Memory object for outputs, or b"".
         """
         self._execution.require_buffers()
         fields: dict[str, Any] = {
@@ -259,13 +255,7 @@ def require_success(info: fence_pb2.GetExecutionInfoResponse) -> fence_pb2.GetEx
 
 
 class FenceBase(Generic[C]):
-    """Fence of either client, without the calls. The service releases it with this object.
-
-    Args:
-        connection: the connection of its session.
-        handle: its handle.
-        others: further handles to release with it.
-    """
+    """Fence of either client, without the calls. The service releases it, and `others`, with this object."""
 
     def __init__(self, connection: C, handle: bytes, *others: bytes) -> None:
         self._connection = connection
@@ -306,12 +296,7 @@ def fence_handles(fences: "Iterable[FenceBase[Any]]") -> list[bytes]:
 
 
 class StoredOutputs:
-    """Outputs of one fenced run, on the service.
-
-    Args:
-        outputs: their operands and locations.
-        memory: handle of their Memory object; b"" if all outputs are in buffers.
-        owner: object to keep alive, and with it the memory.
+    """Outputs of one fenced run, on the service. They keep `owner` alive, and with it the memory.
 
     Attributes:
         superseded: whether a later run has overwritten them.

@@ -22,12 +22,7 @@ class NothingListensError(DeadObjectError):
 def read_redirect(
     target: str, event: session_pb2.SessionEvent, request: session_pb2.OpenRequest
 ) -> session_pb2.SessionRedirect:
-    """Return the redirect in an event.
-
-    Args:
-        target: address of the service.
-        event: first event of the stream of a session.
-        request: the request that opened the stream.
+    """Return the redirect in the first event of the stream that `request` has opened.
 
     Raises:
         HalError: GENERAL_FAILURE: the event is not a redirect that the request accepts.
@@ -39,11 +34,7 @@ def read_redirect(
 
 
 def redirected(target: str, address: str) -> str:
-    """Return the address to connect to after a redirect.
-
-    Args:
-        target: address of the service that sent the redirect.
-        address: the address that it sent.
+    """Return the address to connect to after the service at `target` has sent a redirect to `address`.
 
     Raises:
         HalError: GENERAL_FAILURE: the address is invalid.

@@ -73,13 +73,7 @@ def memory_handles(returned: Iterable[types_pb2.ReturnedOutput]) -> list[bytes]:
 
 
 def decode_outputs(io: ModelIO, response: types_pb2.ExecutionResult, memories: Mapping[bytes, Bytes]) -> Outputs:
-    """Return the outputs of an execution as arrays.
-
-    Args:
-        io: the inputs and outputs of the model.
-        response: the message.
-        memories: bytes of the outputs in Memory objects, by handle.
-    """
+    """Return the outputs of an execution as arrays, given the bytes of Memory objects by handle."""
     triples = zip(io.outputs, response.returned, response.output_shapes, strict=True)
     arrays = [
         output_array(operand, _output_bytes(message, memories), tuple(shape.dimensions))
@@ -89,12 +83,7 @@ def decode_outputs(io: ModelIO, response: types_pb2.ExecutionResult, memories: M
 
 
 def decode_result(response: types_pb2.ExecutionResult, memories: Mapping[bytes, Bytes]) -> ExecutionResult:
-    """Return the result of an execution with the bytes of its outputs.
-
-    Args:
-        response: the message.
-        memories: bytes of the outputs in Memory objects, by handle.
-    """
+    """Return the result of an execution, given the bytes of Memory objects by handle."""
     return wire.to_result(response, lambda message: _output_bytes(message, memories))
 
 
@@ -207,11 +196,7 @@ class PreparedModelBase(DescribedModel):
         return self._handle
 
     def io_operand(self, key: int | str, *, is_output: bool) -> tuple[int, Operand]:
-        """Return the position and the operand of an input or output.
-
-        Args:
-            key: its position or name.
-            is_output: whether it is an output.
+        """Return the position and the operand of an input or output, given by position or name.
 
         Raises:
             HalError: INVALID_ARGUMENT: there is no such input or output.

@@ -72,13 +72,7 @@ class StageTimer:
         self._lap_ns = now
 
     def profile(self, outputs: Outputs, spans: types_pb2.ExecutionResult, transport: str) -> ExecutionProfile:
-        """Return the profile of the call.
-
-        Args:
-            outputs: its outputs.
-            spans: a message with the spans of the service.
-            transport: see `ExecutionProfile`.
-        """
+        """Return the profile of the call. `spans` is a message with the spans of the service."""
         converted = tuple(map(wire.to_span, spans.spans))
         return ExecutionProfile(outputs, converted, spans.dropped_spans, tuple(self._spans), self.started_ns, transport)
 

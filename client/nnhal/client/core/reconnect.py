@@ -47,10 +47,6 @@ class Hop(Enum):
 class AddressBook:
     """Addresses at which a client opens sessions: the one that it was given, and other services of the fleet.
 
-    Args:
-        given: the address that the client was given.
-        members: others that it was given.
-
     Attributes:
         has_served: whether a session was opened at any of them.
     """
@@ -83,12 +79,7 @@ class AddressBook:
         self._failed = {each: at for each, at in self._failed.items() if each in known and each != opened_at}
 
     def note_members(self, opened_at: str, members: Iterable[str]) -> None:
-        """Remember other services.
-
-        Args:
-            opened_at: address of the service that told of them.
-            members: their addresses, as it has sent them.
-        """
+        """Remember other services, as the one at `opened_at` has sent their addresses."""
         others: list[str] = []
         for text in members:
             with suppress(ValueError):  # this client cannot reach it

@@ -20,10 +20,6 @@ from nnhal.v1 import types_pb2
 class BoundInputs:
     """Inputs of a reusable execution, bound to a Memory object on the service.
 
-    Attributes:
-        execution: the execution, with buffers if it uses any.
-        contents: contents of the Memory object.
-
     Raises:
         HalError: INVALID_ARGUMENT: an input does not match its operand, or there is no such output.
     """

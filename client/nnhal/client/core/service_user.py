@@ -42,10 +42,7 @@ class ServiceUser:
         """Return the seconds to wait before the listener at an address counts, after the end of a connection.
 
         The kernel closes the sockets of a killed process one by one, so its listener may outlive its connections.
-
-        Args:
-            target: the address.
-            ended_at: monotonic time at which the connection ended.
+        `ended_at` is the monotonic time of the end.
         """
         is_settled = not self.is_known or Address.parse(target).kind == "unix"
         return 0.0 if is_settled else max(0.0, ended_at + _SETTLING_S - time.monotonic())

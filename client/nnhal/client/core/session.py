@@ -55,9 +55,7 @@ def lost_error() -> SessionLostError:
 def gone_error(target: str, *, in_order: bool) -> DeadObjectError:
     """Return the error of a call to a service that no longer listens at its address.
 
-    Args:
-        target: the address.
-        in_order: whether the service has said that it stops. It then finishes what it runs.
+    `in_order` tells whether the service has said that it stops. It then finishes what it runs.
     """
     kind = ErrorKind.STOPPING if in_order else ErrorKind.UNSPECIFIED
     return DeadObjectError(ErrorStatus.DEVICE_UNAVAILABLE, f"the service at {target} has ended", kind=kind)

@@ -208,15 +208,7 @@ def _values_from_outside(main: Subgraph, operations: Sequence[int]) -> tuple[int
 def _part(
     model: Model, numbers: tuple[int, ...], device: int, inputs: tuple[int, ...], needed: Collection[int]
 ) -> Part:
-    """Return a part.
-
-    Args:
-        model: the whole model.
-        numbers: its operations.
-        device: number of the device that runs it.
-        inputs: the values that it reads from others.
-        needed: the values that others read.
-    """
+    """Return a part with some operations, given the values that it reads from others, and those that others read."""
     main = model.main
     operations = [main.operations[i] for i in numbers]
     written = tuple(dict.fromkeys(o for operation in operations for o in operation.outputs))

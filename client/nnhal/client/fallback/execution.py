@@ -49,11 +49,6 @@ def naming_part(divided: DividedModel, number: int) -> Iterator[None]:
 class PartValues:
     """Values that the parts of one execution exchange. Each is freed after the last part that reads it.
 
-    Args:
-        divided: the model.
-        io: its inputs and outputs.
-        inputs: the inputs of the execution.
-
     Raises:
         HalError: INVALID_ARGUMENT: an input does not match its operand.
     """
@@ -108,13 +103,7 @@ class PartitionedProfile(ExecutionProfile):
 
 
 def combine_profiles(divided: DividedModel, profiles: Sequence[ExecutionProfile], outputs: Outputs) -> ExecutionProfile:
-    """Return the profile of a divided model.
-
-    Args:
-        divided: the model.
-        profiles: those of its parts.
-        outputs: the outputs of the execution.
-    """
+    """Return the profile of a divided model, given those of its parts."""
     started_ns = profiles[0].started_ns
     spans: list[Span] = []
     client_spans: list[Span] = []

@@ -75,13 +75,7 @@ class FallbackPlacement(Placement):
 
 
 def combine_placements(divided: DividedModel, placements: Sequence[Placement], refusals: Refusals) -> FallbackPlacement:
-    """Return the placement of a divided model.
-
-    Args:
-        divided: the model.
-        placements: placement of each part.
-        refusals: for each operation of main that the device does not support, the reasons.
-    """
+    """Return the placement of a divided model, given those of its parts."""
     pairs = list(zip(divided.parts, placements, strict=True))
     operations: dict[tuple[int, int], OperationSide] = {}
     for part, placement in pairs:

@@ -34,8 +34,6 @@ class PreparationArguments:
     """Options of a preparation, apart from its deadline.
 
     Attributes:
-        preference: an ExecutionPreference.
-        priority: a Priority.
         cache: whether to use the cache, with a derived token.
         token: use the cache with this token.
     """
@@ -68,12 +66,7 @@ class PreparationArguments:
         return PreparationSpec.without_cache(model, device, self.preference, self.priority)
 
     def for_operations(self, operations: tuple[int, ...], *, is_fallback: bool) -> "PreparationArguments":
-        """Return the options for a part of the model. It has a token of its own.
-
-        Args:
-            operations: those of the part.
-            is_fallback: whether the client's machine runs it.
-        """
+        """Return the options for a part of the model with some operations. It has a token of its own."""
         if self.token is None:
             return self
         part = struct.pack(f"<?{len(operations)}q", is_fallback, *operations)

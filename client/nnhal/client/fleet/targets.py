@@ -23,7 +23,6 @@ class ResolvedTarget:
     Attributes:
         address: address of the service; None to start one.
         members: addresses of other services of the fleet.
-        security: security of all connections.
         find_members: asks the cluster again for the addresses of all services; None for other targets than clusters.
     """
 

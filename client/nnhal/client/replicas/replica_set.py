@@ -63,13 +63,7 @@ P = TypeVar("P")
 
 
 class Replica(Generic[D, P]):
-    """A replica. If its service dies, the device goes on with another one, which prepares the model again.
-
-    Attributes:
-        device: the device.
-        prepared: the model.
-        workload: its executions.
-    """
+    """A replica. If its service dies, the device goes on with another one, which prepares the model again."""
 
     def __init__(self, device: D, prepared: P) -> None:
         self.device = device
@@ -84,11 +78,7 @@ class Replica(Generic[D, P]):
 
 
 class ReplicaSet(Generic[D, P]):
-    """The replicas of a model. Thread safe.
-
-    Attributes:
-        replicas: the replicas, at least one.
-    """
+    """The replicas of a model. Thread safe."""
 
     def __init__(self, replicas: Sequence[Replica[D, P]]) -> None:
         self.replicas = tuple(replicas)
@@ -164,10 +154,7 @@ def check_count(replicas: int) -> None:
 def needs_of(number: int, made: Sequence[Replica[D, P]], needs: SessionNeeds) -> SessionNeeds:
     """Return the needs of a replica: those of the model, on another member than those of the other replicas.
 
-    Args:
-        number: number of the replica.
-        made: the replicas; so far, if it is not one of them yet.
-        needs: needs of the model.
+    `number` is its position in `made`, which has the replicas so far if it is not one of them yet.
     """
     own = SessionNeeds(avoid=[replica.member for replica in [*made[:number], *made[number + 1 :]]])
     own.MergeFrom(needs)

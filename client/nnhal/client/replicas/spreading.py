@@ -15,12 +15,7 @@ from nnhal.types import AnyArray
 
 
 class ReplicatedBurstBase(Generic[D, P]):
-    """Burst with a stream to each replica. Executions run in any order, because they run on several services.
-
-    Args:
-        replicas: the replicas.
-        hedge: seconds after which an execution without an answer is sent to another replica, too; None: never.
-    """
+    """Burst with a stream to each replica. Executions run in any order, because they run on several services."""
 
     def __init__(self, replicas: ReplicaSet[D, P], hedge: float | None) -> None:
         self._replicas = replicas
@@ -35,17 +30,7 @@ class ReplicatedBurstBase(Generic[D, P]):
     def _start(
         self, inputs: Inputs, deadline: float | None, future: Any, call_later: Callable[[float, Any], Any]
     ) -> "SpreadExecution[D, P]":
-        """Send an execution to the first replica.
-
-        Args:
-            inputs: the inputs.
-            deadline: seconds from now.
-            future: takes the outputs.
-            call_later: calls a function after some seconds, unless its result is cancelled.
-
-        Raises:
-            HalError: see `execute`.
-        """
+        """Send an execution to the first replica. `call_later` calls a function, unless its result is cancelled."""
         end = NO_DEADLINE if deadline is None else SharedDeadline(deadline)
 
         def send(replica: Replica[D, P]) -> Any:

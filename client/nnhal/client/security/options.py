@@ -55,11 +55,7 @@ def split_target(target: str | None) -> tuple[str | None, bool]:
 
 
 def check_options(target: str | None, options: SecurityOptions) -> None:
-    """Check the types of options, and that they go together.
-
-    Args:
-        target: address of the service, without a scheme; None to start one.
-        options: the options.
+    """Check the types of options, and that they go together. The target has no scheme; None to start a service.
 
     Raises:
         TypeError: an option has a wrong type.

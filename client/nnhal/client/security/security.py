@@ -137,11 +137,7 @@ class Security:
         return [("grpc.ssl_target_name_override", name)] if name and Address.parse(target).host != name else []
 
     def _require_secure(self, target: str) -> None:
-        """Check that a token does not leave this machine unencrypted.
-
-        Raises:
-            HalError: INVALID_ARGUMENT: it would.
-        """
+        """Check that a token does not leave this machine unencrypted."""
         is_encrypted = self._uses_tls or self._credentials is not None
         if self._options["token"] is not None and not is_encrypted and not Address.parse(target).is_local:
             raise invalid_argument(f"a token is given for {target}, which needs TLS: others could read it on the way")

@@ -116,11 +116,7 @@ def _names(target: str, certificates: ClientCertificates | None) -> str:
 def _connect(
     target: str, expected: str, certificates: ClientCertificates | None, *, verified: bool = False
 ) -> ssl.SSLSocket:
-    """Connect with TLS, with the certificate of the client if it is known.
-
-    Raises:
-        OSError: that fails.
-    """
+    """Connect with TLS, with the certificate of the client if it is known."""
     address = Address.parse(target)
     context = (certificates or ClientCertificates(None, None, None)).context()
     if not verified:

@@ -63,10 +63,6 @@ class AuthorizedChannel:
     """Channel whose calls carry a token, synchronous or of asyncio. Has the methods that stubs use.
 
     Interceptors of gRPC would do the same, but make each call of asyncio a task of its own.
-
-    Args:
-        channel: the channel.
-        metadata: returns the metadata of a call.
     """
 
     def __init__(self, channel: Any, metadata: Callable[[], Metadata]) -> None:
@@ -92,11 +88,7 @@ class AuthorizedChannel:
 
 
 class AuthorizedMethod:
-    """Method of a service whose calls carry a token.
-
-    Attributes:
-        method: the method of the channel.
-    """
+    """Method of a service whose calls carry a token."""
 
     __slots__ = ("_metadata", "method")
 

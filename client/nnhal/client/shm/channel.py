@@ -55,7 +55,6 @@ class ShmChannel:
         depth: number of executions in progress at once. Each has a slot of the memory.
 
     Attributes:
-        connection: the connection to the data socket.
         broken: whether the channel can no longer be used.
     """
 
@@ -110,10 +109,7 @@ class ShmChannel:
     def reserve_inputs(self, handle: bytes, io: ModelIO, arrays: Arrays) -> tuple[AnyArray | None, ...]:
         """Return views of the inputs of the next execution. One with these arrays copies nothing.
 
-        Args:
-            handle: handle of a prepared model or a burst.
-            io: inputs and outputs of the model.
-            arrays: arrays of the same shapes.
+        The handle is that of a prepared model or a burst. The arrays are of the same shapes.
 
         Raises:
             OSError: the connection is broken.
@@ -330,10 +326,7 @@ class ShmChannel:
         return self.connection.recv_into(self._packet, 0, flags)
 
     def take_packet(self, packet: bytes) -> ShmResult | None:
-        """Handle a received packet.
-
-        Args:
-            packet: the packet, or b"" if the connection has ended.
+        """Handle a received packet, which is b"" if the connection has ended.
 
         Returns:
             the result of the execution sent longest ago, or None if the packet answers anything else.

@@ -35,10 +35,7 @@ class ChannelFactory:
         self._unavailable = not opened.data_socket
 
     def open(self, depth: int) -> "ShmChannel | None":
-        """Open a channel.
-
-        Args:
-            depth: number of executions in progress at once.
+        """Open a channel for `depth` executions in progress at once.
 
         Returns:
             the channel, or None if the data socket cannot be used.
@@ -80,12 +77,7 @@ class ChannelPool:
             return True
 
     def give_back(self, channel: "ShmChannel | None", *, usable: bool = False) -> None:
-        """Return a channel, or its reserved place if it could not be opened.
-
-        Args:
-            channel: the channel, or None.
-            usable: whether the channel can be used again; otherwise it is closed.
-        """
+        """Return a channel, which is closed if it is not usable; or its reserved place if it could not be opened."""
         with self._lock:
             if channel is not None and usable and not self._closed:
                 self._idle.append(channel)

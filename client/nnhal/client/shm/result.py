@@ -112,11 +112,7 @@ class ShmResult:
         return bool(self._spans)
 
     def spans(self, memories: dict[bytes, Bytes]) -> types_pb2.ExecutionResult:
-        """Return a message with the spans.
-
-        Args:
-            memories: the bytes of `memories`.
-        """
+        """Return a message with the spans, given the bytes of `memories`."""
         encoded = memories[self._spans].tobytes() if self._spans_in_memory else self._spans
         return types_pb2.ExecutionResult.FromString(encoded)
 

@@ -225,7 +225,6 @@ class Submission:
     """Execution of `submit`.
 
     Attributes:
-        execution: the execution.
         results: the queue of its result.
         future: takes the result, once its turn has come.
         sent_at: monotonic time.

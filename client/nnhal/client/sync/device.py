@@ -97,17 +97,7 @@ def open_device(
     options: SecurityOptions,
     needs: FindNeeds,
 ) -> "Device":
-    """Open a session for arguments of `connect` that have been checked. Errors are those of `connect`.
-
-    Args:
-        target: as for `connect`, like the next four.
-        device: name of the device.
-        timeout: seconds to wait.
-        transport: transport of executions.
-        client_name: name of this client.
-        options: the options of `connect` for TLS and tokens.
-        needs: returns the needs of the client, for each session.
-    """
+    """Open a session for arguments of `connect` that have been checked. Errors are those of `connect`."""
     found = resolve_target(target, options, timeout)
     session = ReconnectingSession(found, timeout, transport, client_name, needs)
     session.open(device)

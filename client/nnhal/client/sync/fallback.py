@@ -88,11 +88,7 @@ class FallbackDevice(DeviceQueries):
                 refusals |= refused.refusals
 
     def _find_refusals(self, model: Model, failure: HalError) -> Refusals:
-        """Return why the device did not prepare a model, for each operation.
-
-        Raises:
-            HalError: the failure, if the model is invalid.
-        """
+        """Return why the device did not prepare a model, for each operation."""
         try:
             response = self._query_support(model, explain=True)
         except HalError:

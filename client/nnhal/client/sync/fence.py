@@ -72,14 +72,7 @@ def create_fence(connection: Connection) -> OwnFence:
 
 
 class ExecutionFence(Fence, Generic[R]):
-    """Execution that was launched. Its outputs stay on the service until `result` fetches them.
-
-    Args:
-        connection: the connection of its session.
-        handle: handle of the fence.
-        stored: the outputs on the service.
-        owned: handles to release with the fence.
-    """
+    """Execution that was launched. Its outputs stay on the service until `result` fetches them."""
 
     def __init__(self, connection: Connection, handle: bytes, stored: StoredOutputs, *owned: bytes) -> None:
         super().__init__(connection, handle, *owned)

@@ -115,8 +115,7 @@ class GrpcCalls(MemoryObjects):
     def replace_channel(self, *interrupted: object) -> None:
         """Continue the session on another channel, after Ctrl-C has interrupted a call.
 
-        Args:
-            interrupted: the call, if it is a stream.
+        `interrupted` is the call, if it is a stream.
         """
         _INTERRUPTED.extend(interrupted)
         with self._lock:
@@ -292,11 +291,7 @@ class PreparationCall:
 
 
 def _read_notify(stream: "PrepareStream") -> device_pb2.Notify:
-    """Return the result that a preparation reports.
-
-    Raises:
-        HalError: the call failed without a result.
-    """
+    """Return the result that a preparation reports."""
     unavailable: device_pb2.Notify | None = None
     try:
         for event in stream:

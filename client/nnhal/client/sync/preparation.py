@@ -72,9 +72,6 @@ class ServiceCacheFiles:
     """Cache files of the HAL on the service, in the number that the device needs. They exist until they are deleted.
 
     Every method that makes calls raises CacheFilesError, or HalError if the session is lost.
-
-    Attributes:
-        count: their number.
     """
 
     def __init__(self, connection: Connection, needed: types_pb2.NumberOfCacheFiles) -> None:
@@ -162,12 +159,7 @@ def prepare(
 ) -> device_pb2.Notify:
     """Prepare a model: from the cache if possible, without sending it. On a miss, it is sent and saved.
 
-    Args:
-        connection: the connection.
-        spec: the arguments of the preparation.
-        call: makes the calls.
-        deadline: deadline of the whole preparation.
-        again: whether the model may have changed since the spec was made.
+    `deadline` is that of the whole preparation. With `again`, the model may have changed since the spec was made.
 
     Raises:
         HalError: a call failed. Other failures of the preparation are in the returned message.

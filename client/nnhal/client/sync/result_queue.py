@@ -99,8 +99,6 @@ class ResultQueue:
     the transport: results can no longer be matched to executions, or its requests are half defined.
 
     Attributes:
-        transport: the transport.
-        connection: its connection.
         error: why the transport cannot be used any more, or None.
     """
 

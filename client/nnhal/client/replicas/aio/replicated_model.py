@@ -9,13 +9,7 @@ from nnhal.client.replicas.aio.replicated_burst import DeviceReplica, DeviceRepl
 
 
 class ReplicatedModel(AsyncCloseable):
-    """Model that is prepared on several services. Close it, or use it as an asynchronous context manager.
-
-    Args:
-        replicas: the replicas.
-        hedge: seconds after which an execution without an answer is sent to another replica, too; None: never.
-        burst: an open burst on the replicas.
-    """
+    """Model that is prepared on several services. Close it, or use it as an asynchronous context manager."""
 
     def __init__(self, replicas: DeviceReplicas, hedge: float | None, burst: ReplicatedBurst) -> None:
         self._replicas = replicas

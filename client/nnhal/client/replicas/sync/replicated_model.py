@@ -10,13 +10,7 @@ from nnhal.client.sync.concurrency import Started
 
 
 class ReplicatedModel(Closeable):
-    """Model that is prepared on several services. Close it, or use it as a context manager.
-
-    Args:
-        replicas: the replicas.
-        hedge: seconds after which an execution without an answer is sent to another replica, too; None: never.
-        burst: an open burst on the replicas.
-    """
+    """Model that is prepared on several services. Close it, or use it as a context manager."""
 
     def __init__(self, replicas: DeviceReplicas, hedge: float | None, burst: ReplicatedBurst) -> None:
         self._replicas = replicas
