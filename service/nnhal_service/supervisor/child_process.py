@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from nnhal_service.channel import Channel, Message
 from nnhal_service.settings import Settings
-from nnhal_service.supervisor.channel import Channel, Message
 from nnhal_service.supervisor.restarts import RestartPolicy
 from nnhal_service.supervisor.template import ChildKind, Template
 from nnhal_service.supervisor.worker_output import WorkerOutput

@@ -44,6 +44,7 @@ from nnhal_driver.preparation.launch import GivenModel, PreparationLaunch
 from nnhal_driver.preparation.outcome import Outcome
 from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_service import log
+from nnhal_service.channel import Channel
 from nnhal_service.log import event
 from nnhal_service.memory_limits import limit_memory, tune_malloc
 from nnhal_service.quarantine import Crash, QuarantineFile
@@ -52,7 +53,6 @@ from nnhal_service.server import Server
 from nnhal_service.serving.hosting import Hosting
 from nnhal_service.settings import Settings
 from nnhal_service.supervisor.adoption import end_with
-from nnhal_service.supervisor.channel import Channel
 from nnhal_service.supervisor.template import ChildArguments
 from nnhal_service.supervisor.worker_output import redirect_output
 

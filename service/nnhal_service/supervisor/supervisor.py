@@ -15,10 +15,11 @@ from typing import Any
 from nnhal_driver.activity import Activity
 from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_service import log
+from nnhal_service.channel import Channel, Message
 from nnhal_service.identity.key_fetcher import KeyFetcher
 from nnhal_service.log import event
 from nnhal_service.metrics.supervisor_metrics import SupervisorMetrics
-from nnhal_service.operating.admin.errors import AdminError
+from nnhal_service.operating.admin.actions import AdminError
 from nnhal_service.operating.admin.recent_warnings import RecentWarnings
 from nnhal_service.operating.running_services import ServiceFile
 from nnhal_service.quarantine import Crash, QuarantineFile
@@ -28,7 +29,6 @@ from nnhal_service.shutdown import SignalPipe
 from nnhal_service.supervisor.addresses import ReservedAddresses
 from nnhal_service.supervisor.admin.admin_listener import AdminListener
 from nnhal_service.supervisor.admin.admin_process import AdminProcess
-from nnhal_service.supervisor.channel import Channel, Message
 from nnhal_service.supervisor.child_process import ChildProcess
 from nnhal_service.supervisor.crash import describe_status, find_suspects, is_crash
 from nnhal_service.supervisor.restarts import MAX_FAILED_STARTS, WorkerSlot

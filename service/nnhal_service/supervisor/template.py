@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 
-from nnhal_service.supervisor.channel import Channel, Message
+from nnhal_service.channel import Channel, Message
 from nnhal_service.supervisor.scoreboard import Scoreboard
 
 

@@ -11,6 +11,7 @@ from types import TracebackType
 from nnhal_driver.activity import ActivityTable
 from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_service import log
+from nnhal_service.channel import Channel
 from nnhal_service.identity.use_ledger import UseLedger
 from nnhal_service.memory_limits import available_bytes, limit_memory, tune_malloc
 from nnhal_service.metrics.worker_metrics import WorkerMetrics
@@ -24,7 +25,6 @@ from nnhal_service.server import Server
 from nnhal_service.serving.hosting import Hosting
 from nnhal_service.shutdown import ShutdownSignal
 from nnhal_service.supervisor.adoption import end_with
-from nnhal_service.supervisor.channel import Channel
 from nnhal_service.supervisor.crash import STACKS_SIGNAL
 from nnhal_service.supervisor.probe import Prober
 from nnhal_service.supervisor.redirector import WorkerRedirector

@@ -11,9 +11,9 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from nnhal_driver.activity import Activity, read_activities
+from nnhal_service.channel import Channel
 from nnhal_service.settings import Settings
 from nnhal_service.supervisor.addresses import WorkerAddresses
-from nnhal_service.supervisor.channel import Channel
 from nnhal_service.supervisor.crash import STACKS_SIGNAL, read_crash_log
 from nnhal_service.supervisor.scoreboard import Scoreboard, WorkerStatus
 from nnhal_service.supervisor.template import ChildKind, Template

@@ -16,7 +16,7 @@ from typing import Any
 
 from nnhal.local_users import own_and_root, socket_user
 from nnhal_service.log import event
-from nnhal_service.operating.admin.errors import AdminError
+from nnhal_service.operating.admin.actions import AdminError
 
 NAME = "control"
 """Name of the socket in the folder of the worker."""

@@ -1,21 +1,22 @@
 """Workers, as the supervisor knows them, and their answers to the admin process."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError
 
-from nnhal.admin.v1 import admin_pb2
 from nnhal_service.log import event
-from nnhal_service.metrics.snapshot import Snapshot
+from nnhal_service.operating.admin.actions import AdminError
 from nnhal_service.operating.admin.control import ask_worker
-from nnhal_service.operating.admin.errors import AdminError
 
-_TIMEOUT_S = 2.0
+TIMEOUT_S = 2.0
 """Seconds that a worker may take for an answer."""
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,22 +43,12 @@ def known_workers(status: Mapping[str, Any]) -> list[KnownWorker]:
     return sorted((KnownWorker(**each) for each in status["workers"]), key=lambda each: (each.slot, each.generation))
 
 
-def ask_report(worker: KnownWorker) -> admin_pb2.WorkerReport | None:
-    """Return the report of a worker; None if it does not answer, or its answer is damaged."""
+def ask(command: str, decode: Callable[[bytes], T], worker: KnownWorker) -> T | None:
+    """Return the answer of a worker to a command; None if it does not answer, or its answer is damaged."""
     if worker.state == "starting":
         return None
     try:
-        return admin_pb2.WorkerReport.FromString(ask_worker(Path(worker.folder), "report", _TIMEOUT_S))
-    except (AdminError, OSError, DecodeError) as error:
+        return decode(ask_worker(Path(worker.folder), command, TIMEOUT_S))
+    except (AdminError, OSError, ValueError, DecodeError) as error:
         event("worker-silent", logging.DEBUG, worker=worker.slot, why=str(error))
-        return None
-
-
-def ask_metrics(worker: KnownWorker) -> Snapshot | None:
-    """Return the metrics of a worker; None if it does not answer, or its answer is damaged."""
-    if worker.state == "starting":
-        return None
-    try:
-        return Snapshot.decode(ask_worker(Path(worker.folder), "metrics", _TIMEOUT_S))
-    except (AdminError, OSError, ValueError):
         return None

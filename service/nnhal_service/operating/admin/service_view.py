@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,10 +22,9 @@ from nnhal_service.metrics.exposition import render
 from nnhal_service.metrics.service_metrics import ServiceMetrics
 from nnhal_service.metrics.snapshot import Snapshot
 from nnhal_service.metrics.supervisor_metrics import read_totals
-from nnhal_service.operating.admin.audited_action import AuditedAction
+from nnhal_service.operating.admin.actions import AdminError, AuditedAction
 from nnhal_service.operating.admin.control import ask_worker
-from nnhal_service.operating.admin.errors import AdminError
-from nnhal_service.operating.admin.known_workers import KnownWorker, ask_metrics, ask_report, known_workers
+from nnhal_service.operating.admin.known_workers import TIMEOUT_S, KnownWorker, ask, known_workers
 from nnhal_service.operating.admin.snapshots import (
     cache_snapshot,
     count_members,
@@ -42,8 +42,6 @@ from nnhal_service.peers.fleet.members_file import MembersFile
 from nnhal_service.quarantine import QuarantineFile
 from nnhal_service.settings import LogLevel, Settings
 
-_TIMEOUT_S = 2.0
-"""Seconds that a worker may take for an answer."""
 _ABILITIES_TIMEOUT_S = 30.0
 _THREADS = 8
 _MAX_WARNINGS = 100
@@ -73,6 +71,7 @@ class ServiceView:
         """Return the state."""
         status = self._link.ask("status")
         workers = known_workers(status)
+        ask_report = partial(ask, "report", admin_pb2.WorkerReport.FromString)
         reports = dict(zip(workers, self._threads.map(ask_report, workers), strict=True))
         metrics, by_worker = self._collect(status, workers)
         answered = [report for report in reports.values() if report is not None]
@@ -150,7 +149,8 @@ class ServiceView:
     ) -> tuple[Snapshot, dict[int, Snapshot]]:
         """Return the metrics of the service, and those of its workers by number of their start."""
         ended = read_totals(Path(status["metrics"]))
-        by_worker = {each.source: each for each in self._threads.map(ask_metrics, workers) if each is not None}
+        found = self._threads.map(partial(ask, "metrics", Snapshot.decode), workers)
+        by_worker = {each.source: each for each in found if each is not None}
         return self._metrics.merge(ended, by_worker.values()), by_worker
 
     def stacks(self, by: str, worker: int | None = None) -> Mapping[str, str]:
@@ -161,13 +161,13 @@ class ServiceView:
         """
         chosen = self._chosen(worker)
 
-        def ask(each: KnownWorker) -> str:
+        def read(each: KnownWorker) -> str:
             try:
-                return ask_worker(Path(each.folder), "stacks", _TIMEOUT_S).decode("utf-8", "replace")
+                return ask_worker(Path(each.folder), "stacks", TIMEOUT_S).decode("utf-8", "replace")
             except (AdminError, OSError) as error:
                 return f"no answer: {error}\n"
 
-        texts = self._threads.map(ask, chosen)
+        texts = self._threads.map(read, chosen)
         stacks = {f"worker {each.slot} (process {each.pid})": text for each, text in zip(chosen, texts, strict=True)}
         if worker is None:
             stacks["admin"] = all_stacks()
@@ -197,8 +197,7 @@ class ServiceView:
             chosen = self._chosen(worker)
             # the supervisor first: it tells a worker that starts meanwhile
             self._link.ask("drain", slots=[each.slot for each in chosen], drained=drained)
-            audited.result = self._tell(chosen, command, "drained" if drained else "resumed")
-        return audited.result
+            return audited.succeed(self._tell(chosen, command, "drained" if drained else "resumed"))
 
     def reload(self, by: str) -> str:
         """Read the settings and plug-ins again, and replace the workers one by one.
@@ -208,8 +207,7 @@ class ServiceView:
         """
         with AuditedAction("reload", by) as audited:
             self._link.ask("reload")
-            audited.result = "the settings are valid; the workers are being replaced"
-        return audited.result
+            return audited.succeed("the settings are valid; the workers are being replaced")
 
     def end_session(self, by: str, session: str) -> str:
         """End a session at once, by its id in the snapshot.
@@ -223,8 +221,7 @@ class ServiceView:
             for worker in self._chosen(None, all_generations=True):
                 if (str(worker.slot), str(worker.generation)) == (slot, generation):
                     self._ask_one(worker, "end-session", session=session)
-                    audited.result = f"ended session {session}"
-                    return audited.result
+                    return audited.succeed(f"ended session {session}")
             raise AdminError(f"there is no session {session!r}")
 
     def clear_quarantine(self, by: str, digests: Sequence[str] = ()) -> str:
@@ -241,8 +238,7 @@ class ServiceView:
                 raise AdminError(str(error)) from None
             except OSError as error:
                 raise AdminError(f"cannot write the quarantine: {error}") from error
-            audited.result = f"cleared {count} {'model' if count == 1 else 'models'}"
-        return audited.result
+            return audited.succeed(f"cleared {count} {'model' if count == 1 else 'models'}")
 
     def clear_cache(self, by: str, identity: str | None = None, tokens: Sequence[str] = ()) -> str:
         """Remove entries of the cache: of one owner or of all, by the first hexadecimal digits of their tokens or all.
@@ -259,8 +255,7 @@ class ServiceView:
                 count = store.clear(identity, chosen)
             except CacheError as error:
                 raise AdminError(str(error)) from error
-            audited.result = f"removed {count} {'entry' if count == 1 else 'entries'}"
-        return audited.result
+            return audited.succeed(f"removed {count} {'entry' if count == 1 else 'entries'}")
 
     def set_log_level(self, by: str, level: str) -> str:
         """Log from DEBUG, INFO, WARNING or ERROR on, in all processes, until the next start or reload.
@@ -269,14 +264,12 @@ class ServiceView:
             AdminError: the level is unknown.
         """
         with AuditedAction("log-level", by, to=level) as audited:
-            if level.upper() not in get_args(LogLevel):
+            name = level.upper()
+            if name not in get_args(LogLevel):
                 raise AdminError(f"invalid level {level!r}; expected {', '.join(get_args(LogLevel))}")
-            self._link.ask("log-level", level=level.upper())
-            log.set_level(level.upper())
-            audited.result = self._tell(
-                self._chosen(None), "log-level", f"log from {level.upper()}", level=level.upper()
-            )
-        return audited.result
+            self._link.ask("log-level", level=name)
+            log.set_level(name)
+            return audited.succeed(self._tell(self._chosen(None), "log-level", f"log from {name}", level=name))
 
     # ---- Requests ---------------------------------------------------------------------------------------
 
@@ -290,21 +283,21 @@ class ServiceView:
 
     def _ask_one(self, worker: KnownWorker, command: str, **arguments: object) -> None:
         try:
-            ask_worker(Path(worker.folder), command, _TIMEOUT_S, **arguments)
+            ask_worker(Path(worker.folder), command, TIMEOUT_S, **arguments)
         except OSError as error:
             raise AdminError(f"worker {worker.slot} does not answer: {error}") from error
 
     def _tell(self, workers: Sequence[KnownWorker], command: str, done: str, **arguments: object) -> str:
         """Send a command to workers, and return the result in words."""
 
-        def ask(worker: KnownWorker) -> str:
+        def tell(worker: KnownWorker) -> str:
             try:
                 self._ask_one(worker, command, **arguments)
             except AdminError as error:
                 return str(error)
             return ""
 
-        problems = [problem for problem in self._threads.map(ask, workers) if problem]
+        problems = [problem for problem in self._threads.map(tell, workers) if problem]
         count = len(workers) - len(problems)
         return "; ".join([f"{count} {'worker' if count == 1 else 'workers'} {done}", *problems])
 

@@ -9,7 +9,7 @@ import grpc
 
 from nnhal.admin.v1 import admin_pb2, admin_pb2_grpc
 from nnhal_service import log
-from nnhal_service.operating.admin.errors import AdminError
+from nnhal_service.operating.admin.actions import AdminError
 from nnhal_service.operating.admin.service_view import ServiceView
 
 _READS = ("GetSnapshot", "ListSettings", "GetMetrics")

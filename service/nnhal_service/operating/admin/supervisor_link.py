@@ -4,30 +4,18 @@ import itertools
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
-from nnhal_service.operating.admin.errors import AdminError
+from nnhal_service.channel import Channel
+from nnhal_service.operating.admin.actions import AdminError
 
 _TIMEOUT_S = 10.0
-
-
-class MessageChannel(Protocol):
-    """The part of a channel that the requests use."""
-
-    def send(self, message: Mapping[str, Any]) -> bool:
-        """Send a message. Return whether the other end still exists."""
-
-    def receive(self) -> tuple[Mapping[str, Any], list[int]] | None:
-        """Wait for a message. Return it with its descriptors; None if the other end is closed."""
-
-    def poll(self, seconds: float = 0.0) -> bool:
-        """Wait for a message for some seconds at most. Return whether `receive` would return at once."""
 
 
 class SupervisorLink:
     """Requests to the supervisor, one at a time. Thread safe."""
 
-    def __init__(self, channel: MessageChannel) -> None:
+    def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()

@@ -7,8 +7,8 @@ from typing import Any
 
 from nnhal_service import log
 from nnhal_service.log import event
+from nnhal_service.operating.admin.actions import AdminError
 from nnhal_service.operating.admin.control import ControlServer
-from nnhal_service.operating.admin.errors import AdminError
 from nnhal_service.operating.admin.recent_warnings import RecentWarnings
 from nnhal_service.operating.admin.stacks import all_stacks
 from nnhal_service.operating.admin.worker_report import WorkerReporter

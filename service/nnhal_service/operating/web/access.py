@@ -14,7 +14,7 @@ from nnhal.errors import HalError
 from nnhal_service.identity.authentication import Authentication
 from nnhal_service.identity.identity import ANONYMOUS, Identity
 from nnhal_service.log import event
-from nnhal_service.operating.admin.errors import AdminError
+from nnhal_service.operating.admin.actions import AdminError
 from nnhal_service.serving.client_authentication import create_authentication
 from nnhal_service.settings import Settings
 

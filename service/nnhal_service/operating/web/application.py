@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from nnhal_service.operating.admin.errors import AdminError
+from nnhal_service.operating.admin.actions import AdminError
 from nnhal_service.operating.admin.service_view import ServiceView
 from nnhal_service.operating.web.access import (
     CallerRights,

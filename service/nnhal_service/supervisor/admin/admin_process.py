@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from nnhal_service.channel import Message
 from nnhal_service.log import event
-from nnhal_service.operating.admin.errors import AdminError
+from nnhal_service.operating.admin.actions import AdminError
 from nnhal_service.settings import Settings
 from nnhal_service.supervisor.admin.admin_listener import AdminListener
-from nnhal_service.supervisor.channel import Message
 from nnhal_service.supervisor.child_process import ChildProcess
 from nnhal_service.supervisor.template import ChildKind, Template
 from nnhal_service.supervisor.worker_output import WorkerOutput

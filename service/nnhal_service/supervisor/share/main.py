@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 
+from nnhal_service.channel import Channel
 from nnhal_service.metrics import catalog
 from nnhal_service.metrics.catalog import Metric
 from nnhal_service.peers.cache_share.daemon import ShareDaemon
@@ -19,7 +20,6 @@ from nnhal_service.peers.cache_share.locations import directory_of, open_store
 from nnhal_service.sandbox.profile import share_profile
 from nnhal_service.sandbox.restriction import restrict
 from nnhal_service.supervisor.adoption import begin_process
-from nnhal_service.supervisor.channel import Channel
 from nnhal_service.supervisor.share.share_process import FLUSH_S
 from nnhal_service.supervisor.template import ChildArguments
 

@@ -7,10 +7,10 @@ import signal
 import socket
 from contextlib import suppress
 
+from nnhal_service.channel import Message
 from nnhal_service.log import event
 from nnhal_service.metrics.supervisor_metrics import SupervisorMetrics
 from nnhal_service.settings import Settings
-from nnhal_service.supervisor.channel import Message
 from nnhal_service.supervisor.child_process import ChildProcess
 from nnhal_service.supervisor.template import ChildKind, Template
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from nnhal_service.operating.admin.actions import AdminError
 from nnhal_service.operating.admin.control import ControlServer, ask_worker
-from nnhal_service.operating.admin.errors import AdminError
 
 
 def refuse(arguments: Mapping[str, Any]) -> bytes:

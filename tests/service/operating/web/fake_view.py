@@ -23,7 +23,7 @@ from nnhal.admin.v1.admin_pb2 import (
     WarningSnapshot,
     WorkerSnapshot,
 )
-from nnhal_service.operating.admin.errors import AdminError
+from nnhal_service.operating.admin.actions import AdminError
 from nnhal_service.operating.admin.service_view import ServiceView
 
 MARKUP = "<img src=x onerror=alert(1)>"

@@ -14,7 +14,7 @@ from nnhal_service.identity.certificates import certificate_identity
 from nnhal_service.identity.identity import Identity
 from nnhal_service.identity.policy import IdentityRules, Policy
 from nnhal_service.identity.tokens import create_token
-from nnhal_service.operating.admin.errors import AdminError
+from nnhal_service.operating.admin.actions import AdminError
 from nnhal_service.operating.web.access import (
     CallerRights,
     HttpCaller,

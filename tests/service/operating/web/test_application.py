@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nnhal_service.operating.admin.errors import AdminError
+from nnhal_service.operating.admin.actions import AdminError
 from nnhal_service.operating.web.application import WebApplication
 from tests.service.operating.web.asgi_client import AsgiResponse, request
 from tests.service.operating.web.fake_access import ADMIN, OBSERVER, STRANGER, FakeAccess
