@@ -96,7 +96,7 @@ class Settings(BaseModel):
     policy: Annotated[Policy, Option("JSON")] = Policy()
     """Rights and quotas of each identity: tables `policy.default` and `policy.identities."KIND:NAME"`
     (docs/identities.md)."""
-    workers: Annotated[int, Option("N")] = Field(1, ge=1, le=64)
+    workers: Annotated[int, Option("N")] = Field(default=1, ge=1, le=64)
     """Number of worker processes, or auto: one for every two cores. Each serves some of the clients, and is replaced if
     it crashes or hangs."""
     worker_per_identity: Annotated[bool, Option()] = False
@@ -105,7 +105,7 @@ class Settings(BaseModel):
     probe: Annotated[bool, Option()] = False
     """Prepare and run each new model in a process of its own first, so that one that crashes an engine disturbs no
     client (docs/workers.md). Its preparation takes longer."""
-    heartbeat_timeout_s: Annotated[float, Option("S")] = Field(10.0, gt=0)
+    heartbeat_timeout_s: Annotated[float, Option("S")] = Field(default=10.0, gt=0)
     """Seconds without a sign of life after which a worker is replaced."""
     backends: Annotated[tuple[str, ...], Option("NAMES")] = ("CpuAcc", "CpuRef")
     """Backends in order of preference."""
@@ -122,7 +122,7 @@ class Settings(BaseModel):
     """Folders with backends to load: absolute paths, separated by colons (docs/backends.md). Their backends precede the
     built-in ones, unless `backends` names the backends to use."""
     devices: Annotated[tuple[str, ...], Option("NAME[=BACKENDS]", "device", is_repeated=True)] = Field(
-        ("nnhal",), min_length=1
+        default=("nnhal",), min_length=1
     )
     """Names of the devices, the default first. NAME=CpuAcc,CpuRef gives a device backends of its own, in order of
     preference; a name alone stands for those of `backends`."""
@@ -134,27 +134,27 @@ class Settings(BaseModel):
     ] = {}
     """Options of backends, by id and key, for example Npu.threads=4 (docs/backends.md). DEVICE/ID.KEY=VALUE is for the
     backend of one device."""
-    threads: Annotated[int, Option("N")] = Field(512, ge=4)
+    threads: Annotated[int, Option("N")] = Field(default=512, ge=4)
     """Calls that may be in progress at once, except uploads and reads."""
-    transfers: Annotated[int, Option("N")] = Field(32, ge=1)
+    transfers: Annotated[int, Option("N")] = Field(default=32, ge=1)
     """Uploads and reads that may be in progress at once."""
-    transfer_idle_s: Annotated[float, Option("S")] = Field(30.0, gt=0)
+    transfer_idle_s: Annotated[float, Option("S")] = Field(default=30.0, gt=0)
     """Seconds until an upload, read or response whose client has stalled is cancelled."""
-    idle_thread_s: Annotated[float, Option("S")] = Field(10.0, gt=0)
+    idle_thread_s: Annotated[float, Option("S")] = Field(default=10.0, gt=0)
     """Seconds that an idle thread waits for the next call before it ends."""
-    session_grace_s: Annotated[float, Option("S")] = Field(10.0, ge=0)
+    session_grace_s: Annotated[float, Option("S")] = Field(default=10.0, ge=0)
     """Seconds that a session outlives its connection."""
-    keepalive_s: Annotated[float, Option("S")] = Field(20.0, gt=0)
+    keepalive_s: Annotated[float, Option("S")] = Field(default=20.0, gt=0)
     """Seconds between pings that detect dead connections."""
-    stop_grace_s: Annotated[float, Option("S")] = Field(10.0, ge=0)
+    stop_grace_s: Annotated[float, Option("S")] = Field(default=10.0, ge=0)
     """Seconds that running calls may take to finish when the service stops."""
-    process_bytes: Annotated[int, Option("N")] = Field(0, ge=0)
+    process_bytes: Annotated[int, Option("N")] = Field(default=0, ge=0)
     """Memory that the process may allocate; 0: nine tenths of the memory of the machine or container."""
     data_users: Annotated[tuple[int, ...], Option("IDS")] = ()
     """Ids of other users who may share memory with the service on the same machine."""
     cache_dir: Annotated[Path, Option("DIR")] = Field(default_factory=default_root)
     """Directory of the model cache; private to this user."""
-    cache_bytes: Annotated[int, Option("N")] = Field(DEFAULT_BYTES, ge=0)
+    cache_bytes: Annotated[int, Option("N")] = Field(default=DEFAULT_BYTES, ge=0)
     """Largest size of the model cache; 0 disables it."""
     cache_key_file: Annotated[Path | None, Option("FILE")] = None
     """File with 32 secret bytes that seal saved models, for machines that share a cache. Without it, each cache
@@ -162,11 +162,11 @@ class Settings(BaseModel):
     cache_share: Annotated[str | None, Option("URL")] = None
     """Store behind the cache that several services use (docs/cache.md): a folder, or a URL for fsspec such as
     s3://BUCKET/FOLDER, which needs the extra `share`. It needs `cache_key_file`. Default: none."""
-    cache_share_bytes: Annotated[int, Option("N")] = Field(64 * 2**30, ge=0)
+    cache_share_bytes: Annotated[int, Option("N")] = Field(default=64 * 2**30, ge=0)
     """Size to which this service limits the store; 0 if the store does that itself."""
-    cache_share_timeout_s: Annotated[float, Option("S")] = Field(5.0, gt=0)
+    cache_share_timeout_s: Annotated[float, Option("S")] = Field(default=5.0, gt=0)
     """Seconds that a preparation waits for the store, before it compiles the model."""
-    warm: Annotated[int, Option("N")] = Field(0, ge=0)
+    warm: Annotated[int, Option("N")] = Field(default=0, ge=0)
     """Number of saved models to prepare at start: the most used ones."""
     state_dir: Annotated[Path, Option("DIR")] = Field(default_factory=default_state)
     """Directory of the performance figures that the service measures; private to this user."""
@@ -192,7 +192,7 @@ class Settings(BaseModel):
     tracing: Annotated[bool, Option()] = False
     """Send traces of calls to a collector of OpenTelemetry (docs/metrics.md). It needs the extra `tracing`; the
     variables OTEL_* choose the collector. Workers may connect to other machines then."""
-    trace_ratio: Annotated[float, Option("RATIO")] = Field(0.0, ge=0, le=1)
+    trace_ratio: Annotated[float, Option("RATIO")] = Field(default=0.0, ge=0, le=1)
     """Share of the calls to trace whose client does not ask for it. Calls of clients that trace are always traced."""
     trace_operations: Annotated[bool, Option()] = False
     """Show operations in traces. Traced calls are slower then, because CpuAcc runs operations one by one

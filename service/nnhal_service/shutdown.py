@@ -69,8 +69,8 @@ class ShutdownSignal(SignalPipe):
     def wait(self) -> None:
         """Wait for a signal, or for the exit of the parent process."""
         while True:
-            ready, _, _ = select.select([self, *self._parents], [], [])
-            if ready != [self] or self._ends & self.read():
+            ready, _, _ = select.select([self._read_fd, *self._parents], [], [])
+            if ready != [self._read_fd] or self._ends & self.read():
                 return
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
