@@ -43,13 +43,12 @@ class Manifest:
             fields = json.loads(raw)
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
-        kinds = {name: str(kind) for name, kind in Manifest.__annotations__.items()}
+        kinds = Manifest.__annotations__
         if not isinstance(fields, dict) or {"origin", *fields} != kinds.keys():
             raise ValueError(f"expected the fields {', '.join(kinds)}")
         for name, value in fields.items():
-            if type(value) is not Manifest.__annotations__[name]:
-                kind = Manifest.__annotations__[name].__name__
-                raise ValueError(f"{name} is a {type(value).__name__}; expected a {kind}")
+            if type(value) is not kinds[name]:
+                raise ValueError(f"{name} is a {type(value).__name__}; expected a {kinds[name].__name__}")
         manifest = Manifest(**fields)
         manifest.identity.encode()  # raises for half a surrogate pair
         manifest.origin.encode()

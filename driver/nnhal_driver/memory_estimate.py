@@ -16,15 +16,9 @@ _DOCUMENT_FACTOR = 16
 
 def model_bytes(model: Model) -> int:
     """Return the bytes that a valid model needs besides its pools, without the memory of its engine."""
-    return structure_bytes(
-        sum(len(subgraph.operands) for subgraph in model.subgraphs),
-        sum(len(subgraph.operations) for subgraph in model.subgraphs),
-    ) + _copied_bytes(model)
-
-
-def structure_bytes(operands: int, operations: int) -> int:
-    """Return the bytes that a model of this size needs, without its constants."""
-    return _MODEL_BYTES + operations * _OPERATION_BYTES + operands * _OPERAND_BYTES
+    operands = sum(len(subgraph.operands) for subgraph in model.subgraphs)
+    operations = sum(len(subgraph.operations) for subgraph in model.subgraphs)
+    return _MODEL_BYTES + operations * _OPERATION_BYTES + operands * _OPERAND_BYTES + _copied_bytes(model)
 
 
 def saved_bytes(files: OpenFiles) -> int:

@@ -16,40 +16,30 @@ Convert = Callable[[Any], Any]
 
 def encode(type_: Any, value: object) -> Any:
     """Return a value of a type in a form that json.dumps accepts."""
-    return _converter(type_, _ENCODING)(value)
+    return _converter(type_, True)(value)
 
 
 def decode(type_: type[T], data: Any) -> T:
     """Return the value that was encoded as `data`."""
-    converter: Convert = _converter(type_, _DECODING)  # type: ignore[arg-type]
+    converter: Convert = _converter(type_, False)  # type: ignore[arg-type]
     value: T = converter(data)
     return value
 
 
-class _Direction:
-    """Converters of one direction, for plain types, dataclasses and unions."""
-
-    def __init__(
-        self, plain: Mapping[Any, Convert], dataclass: Callable[..., Convert], union: Callable[..., Convert]
-    ) -> None:
-        self.plain = plain
-        self.dataclass = dataclass
-        self.union = union
-
-
 @cache
-def _converter(type_: Any, direction: _Direction) -> Convert:
-    if found := direction.plain.get(type_):
+def _converter(type_: Any, encoding: bool) -> Convert:
+    """Return the function that encodes or decodes values of a type."""
+    if found := (_ENCODING if encoding else _DECODING).get(type_):
         return found
     origin, members = get_origin(type_), get_args(type_)
     if origin in (Union, UnionType):
-        return direction.union(members, [_converter(one, direction) for one in members])
+        return (_encode_union if encoding else _decode_union)(members, [_converter(one, encoding) for one in members])
     if origin is tuple and members[1:] == (...,):
-        return _each(_converter(members[0], direction))
+        return _each(_converter(members[0], encoding))
     if is_dataclass(type_):
         hints = get_type_hints(type_)
-        names = [field.name for field in fields(type_)]
-        return direction.dataclass(type_, names, [_converter(hints[name], direction) for name in names])
+        converters = {field.name: _converter(hints[field.name], encoding) for field in fields(type_)}
+        return (_encode_dataclass if encoding else _decode_dataclass)(type_, converters)
     if type_ is NoneType:
         return _same
     raise TypeError(f"{type_} has no form in the cache")
@@ -65,13 +55,13 @@ def _each(convert: Convert) -> Convert:
     return lambda value: tuple([convert(item) for item in value])
 
 
-def _encode_dataclass(type_: type, names: list[str], converters: list[Convert]) -> Convert:
-    pairs = list(zip(names, converters, strict=True))
+def _encode_dataclass(type_: type, converters: Mapping[str, Convert]) -> Convert:
+    pairs = list(converters.items())
     return lambda value: [convert(getattr(value, name)) for name, convert in pairs]
 
 
-def _decode_dataclass(type_: type, names: list[str], converters: list[Convert]) -> Convert:
-    special = [(place, convert) for place, convert in enumerate(converters) if convert is not _same]
+def _decode_dataclass(type_: type, converters: Mapping[str, Convert]) -> Convert:
+    special = [(place, convert) for place, convert in enumerate(converters.values()) if convert is not _same]
     if not special:
         return lambda data: type_(*data)
 
@@ -89,14 +79,10 @@ def _encode_union(members: tuple[type, ...], converters: list[Convert]) -> Conve
     return lambda value: None if value is None else [places[type(value)], converters[places[type(value)]](value)]
 
 
-_ENCODING = _Direction(
-    # enums and numpy's numbers become plain ones
-    {int: int, float: float, str: str, bool: bool, bytes: bytes.hex},
-    _encode_dataclass,
-    _encode_union,
-)
-_DECODING = _Direction(
-    {int: _same, float: _same, str: _same, bool: _same, bytes: bytes.fromhex},
-    _decode_dataclass,
-    lambda members, converters: lambda data: None if data is None else converters[data[0]](data[1]),
-)
+def _decode_union(members: tuple[type, ...], converters: list[Convert]) -> Convert:
+    return lambda data: None if data is None else converters[data[0]](data[1])
+
+
+_ENCODING: Mapping[Any, Convert] = {int: int, float: float, str: str, bool: bool, bytes: bytes.hex}
+"""Converters of plain types. Enums and numpy's numbers become plain ones."""
+_DECODING: Mapping[Any, Convert] = {int: _same, float: _same, str: _same, bool: _same, bytes: bytes.fromhex}

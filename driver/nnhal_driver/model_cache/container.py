@@ -16,7 +16,6 @@ import struct
 import zlib
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -44,21 +43,11 @@ Row = list[Any]
 """Part of the document: values in a fixed order."""
 
 
-@dataclass(frozen=True, slots=True)
-class _ArrayLocation:
-    """Location of an array, in the sealed part or in the data cache."""
-
-    sealed: bool
-    offset: int
-    dtype: str
-    shape: tuple[int, ...]
-
-
 class ContainerWriter:
     """Writer of both files. Arrays with equal bytes are stored once."""
 
     def __init__(self) -> None:
-        self._locations: list[_ArrayLocation] = []
+        self._locations: list[Row] = []
         self._known: dict[tuple[bool, int, int], list[tuple[int, Bytes]]] = defaultdict(list)
         self._sealed, self._data = _ArrayRegion(), _ArrayRegion()
 
@@ -72,7 +61,7 @@ class ContainerWriter:
 
     def _add(self, value: AnyArray, sealed: bool) -> int:
         raw = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-        self._locations.append(_ArrayLocation(sealed, self._offset(raw, sealed), value.dtype.str, value.shape))
+        self._locations.append([int(sealed), self._offset(raw, sealed), value.dtype.str, value.shape])
         return len(self._locations) - 1
 
     def _offset(self, raw: Bytes, sealed: bool) -> int:
@@ -92,8 +81,7 @@ class ContainerWriter:
             TooLargeError: raised by `CacheFiles.check_size`. The files are unchanged.
             OSError: a file cannot be written. The files are then invalid.
         """
-        table = [[int(each.sealed), each.offset, each.dtype, each.shape] for each in self._locations]
-        encoded = json.dumps({**document, "arrays": table}, separators=(",", ":")).encode()
+        encoded = json.dumps({**document, "arrays": self._locations}, separators=(",", ":")).encode()
         start = align(_PRELUDE.size + len(encoded))
         size = start + self._sealed.size + SEAL_BYTES
         files.check_size(size + self._data.size)
@@ -169,11 +157,6 @@ class Container:
         document: Document = json.loads(self._encoded.tobytes())
         return document
 
-    @cached_property
-    def _locations(self) -> Row:
-        locations: Row = self.document["arrays"]
-        return locations
-
     def check_data_size(self) -> None:
         """Check the size of the data cache, without reading it.
 
@@ -201,7 +184,7 @@ class Container:
             CacheMissError: the data cache is too short, or cannot be read.
             MemoryError: there is not enough memory for the data cache.
         """
-        sealed, offset, dtype, shape = self._locations[number]
+        sealed, offset, dtype, shape = self.document["arrays"][number]
         assert self._data is not None, "the data cache was not read"
         memory = self._sealed if sealed else self._data.memory
         return np.ndarray(shape, dtype, memory, offset)

@@ -6,6 +6,7 @@ does not hold the GIL. In pieces, the thread would wait for the GIL after each p
 
 import hashlib
 import threading
+from concurrent.futures import Future
 
 from nnhal.types import Bytes
 from nnhal_driver.model_cache.files import CacheMissError, file_status, read_file
@@ -43,17 +44,13 @@ class DataFile:
         self._size = size
         self._expected_digest = digest
         self._digest: bytes | None = None
-        self._memory: Bytes | None = None
-        self._error: Exception | None = None
-        self._reading = threading.Lock()
+        self._memory: Future[Bytes] = Future()
         self._thread: threading.Thread | None = None
         if size > _INLINE_BYTES:
-            self._reading.acquire()
             self._thread = threading.Thread(target=self._work, name="nnhal-data-cache", daemon=True)
             self._thread.start()
         else:
-            self._read()
-            self._hash()
+            self._work()
 
     @property
     def memory(self) -> Bytes:
@@ -63,13 +60,7 @@ class DataFile:
             CacheMissError: the file is too short, or cannot be read.
             MemoryError: there is not enough memory.
         """
-        if self._memory is None:
-            with self._reading:  # the thread holds it while it reads
-                pass
-        if self._error is not None:
-            raise self._error
-        assert self._memory is not None
-        return self._memory
+        return self._memory.result()
 
     def finish(self) -> None:
         """Wait until the file is read and checked.
@@ -80,24 +71,16 @@ class DataFile:
         """
         if self._thread is not None:
             self._thread.join()
-        if self._error is not None:
-            raise self._error
+        self._memory.result()
         if self._digest != self._expected_digest:
             raise CacheMissError("the data cache was changed: its digest is wrong", damaged=True)
 
     def _work(self) -> None:
         try:
-            self._read()
-        finally:
-            self._reading.release()
-        self._hash()
-
-    def _read(self) -> None:
-        try:
-            self._memory = read_file(self._descriptor, self._size, "data")
-        except (CacheMissError, MemoryError) as error:
-            self._error = error
-
-    def _hash(self) -> None:
-        if self._expected_digest is not None and self._memory is not None:
-            self._digest = hashlib.sha256(self._memory.data).digest()
+            memory = read_file(self._descriptor, self._size, "data")
+        except BaseException as error:
+            self._memory.set_exception(error)
+            return
+        self._memory.set_result(memory)
+        if self._expected_digest is not None:
+            self._digest = hashlib.sha256(memory.data).digest()

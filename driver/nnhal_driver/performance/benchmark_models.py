@@ -5,7 +5,7 @@ of a millisecond. A device that does not run it is measured with the first of th
 operation each.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import starmap
 
 import numpy as np
@@ -145,23 +145,16 @@ BENCHMARK_MODELS: Mapping[str, Callable[[], Iterator[Model]]] = {
 }
 """Functions that yield the models, the most typical first, by the name of the group."""
 
-GROUP_OF_TYPE: Mapping[T, str] = {
-    T.FLOAT32: "float32",
-    T.INT32: "int32",
-    T.UINT32: "int32",
-    T.TENSOR_FLOAT32: "float32",
-    T.TENSOR_INT32: "int32",
-    T.TENSOR_QUANT8_ASYMM: "quant8",
-    T.BOOL: "bool8",
-    T.TENSOR_QUANT16_SYMM: "quant16",
-    T.TENSOR_FLOAT16: "float16",
-    T.TENSOR_BOOL8: "bool8",
-    T.FLOAT16: "float16",
-    T.TENSOR_QUANT8_SYMM_PER_CHANNEL: "quant8_signed",
-    T.TENSOR_QUANT16_ASYMM: "quant16",
-    T.TENSOR_QUANT8_SYMM: "quant8_signed",
-    T.TENSOR_QUANT8_ASYMM_SIGNED: "quant8_signed",
+_TYPES: Mapping[str, Sequence[T]] = {
+    "float32": (T.FLOAT32, T.TENSOR_FLOAT32),
+    "float16": (T.FLOAT16, T.TENSOR_FLOAT16),
+    "quant8": (T.TENSOR_QUANT8_ASYMM,),
+    "quant8_signed": (T.TENSOR_QUANT8_ASYMM_SIGNED, T.TENSOR_QUANT8_SYMM, T.TENSOR_QUANT8_SYMM_PER_CHANNEL),
+    "quant16": (T.TENSOR_QUANT16_SYMM, T.TENSOR_QUANT16_ASYMM),
+    "int32": (T.INT32, T.UINT32, T.TENSOR_INT32),
+    "bool8": (T.BOOL, T.TENSOR_BOOL8),
 }
+GROUP_OF_TYPE: Mapping[T, str] = {type_: group for group, types in _TYPES.items() for type_ in types}
 """Group of every operand type that holds data."""
 
 

@@ -84,36 +84,22 @@ def apply_operation(graph: GraphBuilder, type_: T, operation: Op) -> OperandRef:
     return graph.add(operation, *[x] * benchmark.times, *weights, *benchmark.numbers, output=output)
 
 
-_BINARY = _Benchmark(times=2, numbers=(NONE,), scale=4.0)
-_POOL = _Benchmark(numbers=(SAME, 1, 1, 3, 3, NONE))
-_UNARY = _Benchmark()
-_COMPARE = _Benchmark(ROWS, times=2, output=T.TENSOR_BOOL8)
 _BENCHMARKS: Mapping[Op, _Benchmark] = {
     Op.FULLY_CONNECTED: _Benchmark(ROWS, numbers=(NONE,), scale=64.0),
-    Op.ADD: _BINARY,
-    Op.MUL: _BINARY,
-    Op.SUB: _BINARY,
-    Op.MAX_POOL_2D: _POOL,
-    Op.AVERAGE_POOL_2D: _POOL,
+    **dict.fromkeys((Op.ADD, Op.MUL, Op.SUB), _Benchmark(times=2, numbers=(NONE,), scale=4.0)),
+    **dict.fromkeys((Op.MAX_POOL_2D, Op.AVERAGE_POOL_2D), _Benchmark(numbers=(SAME, 1, 1, 3, 3, NONE))),
     Op.SOFTMAX: _Benchmark(ROWS, numbers=(1.0,), scale=1 / 256, offset=0),
-    Op.RELU: _UNARY,
-    Op.RELU6: _UNARY,
-    Op.RELU1: _UNARY,
+    **dict.fromkeys((Op.RELU, Op.RELU6, Op.RELU1), _Benchmark()),
     # these fix the quantization of their output
     Op.LOGISTIC: _Benchmark(scale=1 / 256, offset=0),
     Op.TANH: _Benchmark(scale=1 / 128),
-    Op.ABS: _UNARY,
-    Op.NEG: _UNARY,
-    Op.EXP: _UNARY,
-    Op.SQRT: _UNARY,
+    **dict.fromkeys((Op.ABS, Op.NEG, Op.EXP, Op.SQRT), _Benchmark()),
     Op.RESHAPE: _Benchmark(numbers=(ROWS,), output_shape=ROWS),
     Op.TRANSPOSE: _Benchmark(ROWS, numbers=((1, 0),)),
-    Op.EQUAL: _COMPARE,
-    Op.LESS: _COMPARE,
+    **dict.fromkeys((Op.EQUAL, Op.LESS), _Benchmark(ROWS, times=2, output=T.TENSOR_BOOL8)),
     Op.QUANTIZE: _Benchmark(ROWS, output=T.TENSOR_QUANT8_ASYMM),
     Op.DEQUANTIZE: _Benchmark(ROWS, output=T.TENSOR_FLOAT32),
-    Op.LOGICAL_AND: _Benchmark(ROWS, times=2),
-    Op.LOGICAL_OR: _Benchmark(ROWS, times=2),
+    **dict.fromkeys((Op.LOGICAL_AND, Op.LOGICAL_OR), _Benchmark(ROWS, times=2)),
     Op.LOGICAL_NOT: _Benchmark(ROWS),
 }
 """Uses of the operations that are measured, the most typical first."""

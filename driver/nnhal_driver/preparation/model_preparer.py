@@ -151,13 +151,22 @@ class ModelPreparer:
             return nullcontext()
         return self._activities.record(stage, digest, call.deadline.at_ns, call.cancellation)
 
+    def _verdict(self, digest: bytes) -> Verdict:
+        """Return the verdict on a model, or raise GENERAL_FAILURE if it is in quarantine."""
+        verdict = self._quarantine.verdict(digest)
+        if verdict.refusal:
+            raise general_failure(verdict.refusal)
+        return verdict
+
     def _compile(self, job: CompileJob, check: Check) -> Outcome:
         check()
         if job.probe is not None:
             job.probe(check)
-        verdict = self._quarantine.verdict(job.digest)
+        verdict = self._verdict(job.digest)
         graphs, options, memory = job.graphs, job.options, job.memory
-        backends = _allowed(self._device.backends, verdict)
+        backends = [backend for backend in self._device.backends if backend.id not in verdict.excluded]
+        if not backends:
+            raise general_failure(f"no backend is left: {verdict.reason}")
         is_large = sum(len(graph.subgraph.operations) for graph in graphs) > _LARGE_MODEL
         with NetworkLoad(backends) as network, pause_collector() if is_large else nullcontext():
             limits = self._device.options
@@ -184,9 +193,7 @@ class ModelPreparer:
     def _load(self, job: LoadJob, check: Check) -> Outcome:
         verified, memory = job.verified, job.memory
         check()
-        verdict = self._quarantine.verdict(verified.digest)
-        if verdict.refusal:
-            raise general_failure(verdict.refusal)
+        verdict = self._verdict(verified.digest)
         if verdict.excluded:
             raise CacheMissError(_exclusion_text(verdict))
         with NetworkLoad(self._device.backends) as network:
@@ -236,16 +243,6 @@ def share_model(prepared: PreparedModel, call: DeviceCall) -> Outcome:
 def _free_model(graphs: Sequence[Graph], memory: ModelMemory) -> None:
     """Free what refers back to the graphs of a model. The reservation of its memory ends with the call."""
     drop_caches(graphs)
-
-
-def _allowed(backends: Sequence[Backend], verdict: Verdict) -> Sequence[Backend]:
-    """Return the backends on which a model may be prepared. Raises if it is in quarantine, or none is left."""
-    if verdict.refusal:
-        raise general_failure(verdict.refusal)
-    allowed = [backend for backend in backends if backend.id not in verdict.excluded]
-    if not allowed:
-        raise general_failure(f"no backend is left: {verdict.reason}")
-    return allowed
 
 
 def _exclusion_text(verdict: Verdict) -> str:

@@ -108,16 +108,22 @@ def _check_parts(call: OperationCall, prefix: str, cell: Cell) -> None:
         )
 
 
-def _check_scalars(call: OperationCall) -> None:
-    cell_activation(call)
+def check_clips(call: OperationCall) -> None:
+    """Check that clips are not negative. A clip without a value does not clip, like 0.
+
+    Raises:
+        HalError: GENERAL_FAILURE.
+    """
     for name in ("cell_clip", "proj_clip"):
-        call.require(call.number(name) >= 0, f"{name} is {call.number(name):g}; it must be >= 0")
+        clip = call.number(name) if call.has(name) else 0.0
+        call.require(clip >= 0, f"{name} is {clip:g}; it must be >= 0")
 
 
 @shape_rule(OperationType.LSTM)
 def lstm(call: OperationCall) -> list[Shape]:
     """Return [batches, num_units * gates]; [batches, output_size]; [batches, num_units]; [batches, output_size]."""
-    _check_scalars(call)
+    cell_activation(call)
+    check_clips(call)
     cell = lstm_cell(call, "", *matrix_shape(call, "input"))
     output_state, cell_state = cell.states
     return [(cell.batches, cell.units * len(cell.gates)), output_state, cell_state, output_state]
@@ -126,7 +132,8 @@ def lstm(call: OperationCall) -> list[Shape]:
 @shape_rule(OperationType.UNIDIRECTIONAL_SEQUENCE_LSTM, empty=False)
 def unidirectional_sequence_lstm(call: OperationCall) -> list[Shape]:
     """Return the shape of the input with output_size in place of its size, then both states unless left out."""
-    _check_scalars(call)
+    cell_activation(call)
+    check_clips(call)
     cell = lstm_cell(call, "", *sequence_shape(call)[1:])
     return [(*call.shape("input")[:2], cell.output), *cell.states][: len(call.view.operation.outputs)]
 
@@ -146,7 +153,8 @@ def lstm_linking_mode(call: OperationCall) -> Linking:
 @shape_rule(OperationType.BIDIRECTIONAL_SEQUENCE_LSTM)
 def bidirectional_sequence_lstm(call: OperationCall) -> list[Shape]:
     """Return the shape of the input with the output size in place of its size, for each direction; then the states."""
-    _check_scalars(call)
+    cell_activation(call)
+    check_clips(call)
     mode = lstm_linking_mode(call)
     _, batches, size = sequence_shape(call)
     aux_size = 0 if mode == Linking.NONE else sequence_shape(call, "aux_input")[2]

@@ -4,7 +4,7 @@ from math import isfinite, log2
 
 from nnhal.types import ErrorStatus, OperationType
 from nnhal_driver.operations.call import OperationCall, Shape
-from nnhal_driver.operations.layers.lstm import BIASES, GATES, lstm_cell
+from nnhal_driver.operations.layers.lstm import BIASES, GATES, check_clips, lstm_cell
 from nnhal_driver.operations.sequence import matrix_shape
 from nnhal_driver.operations.shape import require_input_quantization, require_shape, shape_rule
 
@@ -34,9 +34,7 @@ def quantized_lstm(call: OperationCall) -> list[Shape]:
     cell = lstm_cell(call, "", *matrix_shape(call, "input"))
     exponent = state_exponent(call, "cell_state_in")
     call.require(exponent in _STATE_EXPONENTS, f"cell_state_in has scale 2^{exponent}; it must be in 2^-15..2^-9")
-    for name in ("cell_clip", "proj_clip"):
-        clip = call.number(name) if call.has(name) else 0.0
-        call.require(clip >= 0, f"{name} is {clip:g}; it must be >= 0")
+    check_clips(call)
     for name in (*(f"{gate}_intermediate_scale" for gate in cell.gates), "hidden_state_scale"):
         call.require(call.number(name) > 0, f"{name} is {call.number(name):g}; it must be > 0")
     output_state, cell_state = cell.states
