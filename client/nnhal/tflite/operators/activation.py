@@ -1,4 +1,4 @@
-"""Activations with parameters, and compositions: SOFTMAX, LOG_SOFTMAX, ELU, LEAKY_RELU, RELU_0_TO_1."""
+"""Activations with parameters, and normalizations: SOFTMAX, ELU, RELU_0_TO_1, L2_NORMALIZATION and others."""
 
 import numpy as np
 
@@ -42,3 +42,18 @@ def relu_0_to_1(call: OperatorCall) -> None:
     """Convert RELU_0_TO_1: limit to -1 and 1, then to 0."""
     shape = call.known_shape(0) or (1,)
     call.chain(call.input(0), (OperationType.RELU1, [], shape), (OperationType.RELU, [], shape))
+
+
+@converter(BuiltinOperator.L2_NORMALIZATION)
+def l2_normalization(call: OperatorCall) -> None:
+    """Convert L2_NORMALIZATION. Both operations use the last axis."""
+    call.require_no_activation()
+    call.emit(OperationType.L2_NORMALIZATION, [call.input(0)])
+
+
+@converter(BuiltinOperator.LOCAL_RESPONSE_NORMALIZATION)
+def local_response_normalization(call: OperatorCall) -> None:
+    """Convert LOCAL_RESPONSE_NORMALIZATION. Both operations use the last axis."""
+    input_ = call.input(0)
+    scalars = [call.float_scalar(call.option(name), call.operand(input_)) for name in ("bias", "alpha", "beta")]
+    call.emit(OperationType.LOCAL_RESPONSE_NORMALIZATION, [input_, call.int32_scalar(call.option("radius")), *scalars])

@@ -1,6 +1,10 @@
-"""Convolutions: CONV_2D (GROUPED_CONV_2D if the filter has fewer channels), DEPTHWISE_CONV_2D, TRANSPOSE_CONV."""
+"""Convolutions: CONV_2D (GROUPED_CONV_2D if the filter has fewer channels), DEPTHWISE_CONV_2D, TRANSPOSE_CONV.
 
-from nnhal.tflite.call import OperatorCall, converter
+The custom operator Convolution2DTransposeBias is one of MediaPipe.
+"""
+
+from nnhal.tflite.call import OperatorCall, converter, custom_converter
+from nnhal.tflite.custom_options import transpose_conv_options
 from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.operators.pooling import padding_and_strides
 from nnhal.tflite_schema import BuiltinOperator
@@ -44,6 +48,17 @@ def transpose_conv(call: OperatorCall) -> None:
     bias = call.bias(3, input_, filter_, call.shape(1, rank=4)[0])
     options = [*padding_and_strides(call), call.activation(), call.bool_scalar(False)]
     call.emit(OperationType.TRANSPOSE_CONV_2D, [input_, filter_, bias, shape, *options])
+
+
+@custom_converter("Convolution2DTransposeBias")
+def transpose_conv_bias(call: OperatorCall) -> None:
+    """Convert Convolution2DTransposeBias. Its inputs are input, filter, bias; its padding has NNAPI's numbers."""
+    options = transpose_conv_options(call.operator)
+    input_, filter_ = call.input(0), call.input(1)
+    bias = call.bias(2, input_, filter_, call.known_shape(1, rank=4)[0])
+    shape = call.int32_tensor(call.known_output().dimensions)
+    numbers = map(call.int32_scalar, (options.padding, options.stride_width, options.stride_height, 0))
+    call.emit(OperationType.TRANSPOSE_CONV_2D, [input_, filter_, bias, shape, *numbers, call.bool_scalar(False)])
 
 
 def _dilation(call: OperatorCall) -> list[int]:

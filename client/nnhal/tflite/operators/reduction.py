@@ -5,6 +5,7 @@ from nnhal.tflite_schema import BuiltinOperator
 from nnhal.types import OperationType
 
 _REDUCTIONS: dict[int, OperationType] = {
+    BuiltinOperator.MEAN: OperationType.MEAN,
     BuiltinOperator.SUM: OperationType.REDUCE_SUM,
     BuiltinOperator.REDUCE_ALL: OperationType.REDUCE_ALL,
     BuiltinOperator.REDUCE_ANY: OperationType.REDUCE_ANY,
@@ -20,24 +21,16 @@ _ARG_MIN_MAX: dict[int, OperationType] = {
 
 @converter(*_REDUCTIONS)
 def reduce(call: OperatorCall) -> None:
-    """Convert a reduction. The axes are a tensor in both formats."""
-    axes = _axes(call)
-    if axes:
-        keep_dims = call.bool_scalar(call.option("keep_dims", False))
-        call.emit(_REDUCTIONS[call.operator.code], [call.input(0), call.int32_tensor(axes), keep_dims])
-    else:
-        _copy(call)
+    """Convert a reduction. The axes are a tensor in both formats. Along no axis it is a copy.
 
-
-@converter(BuiltinOperator.MEAN)
-def mean(call: OperatorCall) -> None:
-    """Convert MEAN. Unlike that of other reductions, its flag is an INT32."""
-    axes = _axes(call)
-    if axes:
-        keep_dims = call.int32_scalar(call.option("keep_dims", False))
-        call.emit(OperationType.MEAN, [call.input(0), call.int32_tensor(axes), keep_dims])
+    Unlike those of other reductions, the flag of MEAN is an INT32.
+    """
+    type_ = _REDUCTIONS[call.operator.code]
+    if axes := _axes(call):
+        scalar = call.int32_scalar if type_ == OperationType.MEAN else call.bool_scalar
+        call.emit(type_, [call.input(0), call.int32_tensor(axes), scalar(call.option("keep_dims", False))])
     else:
-        _copy(call)
+        call.emit(OperationType.RESHAPE, [call.input(0), call.int32_tensor(call.known_output().dimensions)])
 
 
 def _axes(call: OperatorCall) -> list[int]:
@@ -45,11 +38,6 @@ def _axes(call: OperatorCall) -> list[int]:
     rank = len(call.shape(0))
     axes = call.integers(1) if rank else []
     return sorted({call.axis(axis, rank) for axis in axes})
-
-
-def _copy(call: OperatorCall) -> None:
-    """Emit the reduction along no axis, which is a copy."""
-    call.emit(OperationType.RESHAPE, [call.input(0), call.int32_tensor(call.known_output().dimensions)])
 
 
 @converter(*_ARG_MIN_MAX)
