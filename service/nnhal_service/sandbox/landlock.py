@@ -5,7 +5,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Sequence
-from contextlib import closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import IntFlag
 from pathlib import Path
@@ -45,8 +45,6 @@ WRITE = (
 """Read, create, change, move and remove files and folders."""
 SOCKETS = Access.READ_DIR | Access.MAKE_SOCK | Access.REMOVE_FILE
 """Create and remove Unix sockets. The kernel does not tell the removal of a socket from that of a file."""
-REMOVE_FOLDERS = Access.REMOVE_DIR
-"""Remove empty folders."""
 DEVICE = Access.READ_FILE | Access.WRITE_FILE | Access.IOCTL_DEV
 """Use a device."""
 
@@ -102,14 +100,15 @@ def restrict_access(rules: Iterable[PathRule], ports: Sequence[int] | None, *, o
     scopes = 0 if version < _SCOPE_ABI else _SCOPES & ~(1 if outgoing else 0)
     attributes = _RulesetAttributes(files, network, scopes)
     size = 8 if version < _TCP_ABI else 16 if version < _SCOPE_ABI else 24
-    ruleset = _Descriptor(system_call("landlock_create_ruleset", ctypes.byref(attributes), size, 0))
-    with closing(ruleset):
+    with ExitStack() as stack:
+        ruleset = system_call("landlock_create_ruleset", ctypes.byref(attributes), size, 0)
+        stack.callback(os.close, ruleset)
         for rule in rules:
-            _add_path(ruleset.number, rule.path, rule.access & files)
+            _add_path(ruleset, rule.path, rule.access & files)
         if network & _BIND_TCP:
             for port in ports or ():
-                _add_rule(ruleset.number, _NET_PORT, _PortAttributes(_BIND_TCP, port))
-        system_call("landlock_restrict_self", ruleset.number, 0)
+                _add_rule(ruleset, _NET_PORT, _PortAttributes(_BIND_TCP, port))
+        system_call("landlock_restrict_self", ruleset, 0)
     missing = {_TRUNCATE_ABI: "truncation of files", _TCP_ABI: "binding of TCP ports"}
     missing |= {_IOCTL_ABI: "requests to devices", _SCOPE_ABI: "signals to other processes"}
     return [name for since, name in missing.items() if version < since]
@@ -117,28 +116,22 @@ def restrict_access(rules: Iterable[PathRule], ports: Sequence[int] | None, *, o
 
 def _add_path(ruleset: int, path: Path, access: Access) -> None:
     try:
-        descriptor = _Descriptor(os.open(path, os.O_PATH | os.O_CLOEXEC))
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError as error:
         if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP}:
             return
         raise
-    with closing(descriptor):
-        if not stat.S_ISDIR(os.fstat(descriptor.number).st_mode):
+    try:
+        if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
             access &= _FILE_RIGHTS
         if access:
-            _add_rule(ruleset, _PATH_BENEATH, _PathAttributes(access, descriptor.number))
+            _add_rule(ruleset, _PATH_BENEATH, _PathAttributes(access, descriptor))
+    finally:
+        os.close(descriptor)
 
 
 def _add_rule(ruleset: int, kind: int, attributes: ctypes.Structure) -> None:
     system_call("landlock_add_rule", ruleset, kind, ctypes.byref(attributes), 0)
-
-
-@dataclass(frozen=True, slots=True)
-class _Descriptor:
-    number: int
-
-    def close(self) -> None:
-        os.close(self.number)
 
 
 class _RulesetAttributes(ctypes.Structure):

@@ -54,7 +54,6 @@ class SandboxProfile:
         writable: files and folders to write.
         devices: devices, and files and folders that the operator has added, for reading, writing and requests.
         socket_folders: folders in which it creates Unix sockets.
-        removable: folders that it removes at its end.
         ports: TCP ports to bind; None for all.
         tcp: whether it listens on TCP ports.
         outgoing: whether it may connect to others.
@@ -67,7 +66,6 @@ class SandboxProfile:
     writable: tuple[Path, ...] = ()
     devices: tuple[Path, ...] = ()
     socket_folders: tuple[Path, ...] = ()
-    removable: tuple[Path, ...] = ()
     ports: tuple[int, ...] | None = ()
     tcp: bool = False
     outgoing: bool = False
@@ -75,21 +73,19 @@ class SandboxProfile:
     locks_memory: bool = False
 
 
-def profile_of(
-    settings: Settings, listen: Sequence[str], temporary: Path, removable: Sequence[Path] = ()
-) -> SandboxProfile:
+def profile_of(settings: Settings, listen: Sequence[str], temporary: Path) -> SandboxProfile:
     """Return what a worker needs. Creates its cache and state directories, since later it cannot.
 
     Args:
         settings: the settings of the service.
         listen: the addresses that the worker binds.
         temporary: its folder for temporary files.
-        removable: folders that it removes at its end.
     """
     addresses = [Address.parse(text) for text in listen]
     tcp = [address for address in addresses if address.kind == "tcp"]
-    named = [address for address in tcp if not _is_literal(address.host)]
+    named = [address for address in tcp if address.host != "localhost" and not _is_ip(address.host)]
     ports = {address.port for address in tcp}
+    unprivileged = int(_FIRST_UNPRIVILEGED.read_text()) if _FIRST_UNPRIVILEGED.exists() else 1024
     is_any = 0 in ports and any(not _is_ip(address.host) for address in tcp)  # both families get the same free port
     for address in named:
         event("sandbox-open", logging.WARNING, reason=_NAMED.format(address.host))
@@ -99,17 +95,16 @@ def profile_of(
     for folder in folders:
         _create(folder)
     return SandboxProfile(
-        system=_absolute([*map(Path, _SYSTEM), *_configuration()]),
+        system=_absolute([*map(Path, _SYSTEM), *(Path("/etc", name) for name in _CONFIGURATION)]),
         readable=_absolute([*_python(), *_plugins(settings), *_followed(_replaced_files(settings, tls=bool(tcp)))]),
         writable=_absolute([*folders, temporary]),
         devices=_absolute([*map(Path, _DEVICES), *settings.sandbox_paths]),
         socket_folders=_absolute([Path(address.path).parent for address in addresses if address.kind == "unix"]),
-        removable=_absolute(removable),
         # gRPC binds a free port of ::1, to find out whether the machine has IPv6
         ports=None if is_any else tuple(sorted(ports | {0} if tcp else ())),
         tcp=bool(tcp),
         outgoing=settings.sandbox == "network" or bool(named) or settings.tracing,
-        privileged_ports=any(0 < port < _first_unprivileged_port() for port in ports),
+        privileged_ports=any(0 < port < unprivileged for port in ports),
         locks_memory=settings.allocator == "locked",
     )
 
@@ -120,7 +115,7 @@ def share_profile(settings: Settings, directory: Path | None, temporary: Path) -
     Without a directory, the share is on the network.
     """
     return SandboxProfile(
-        system=_absolute([*map(Path, _SYSTEM), *_configuration()]),
+        system=_absolute([*map(Path, _SYSTEM), *(Path("/etc", name) for name in _CONFIGURATION)]),
         readable=_absolute([*_python(), *_store_configuration()]),
         writable=_absolute([temporary, *([directory] if directory is not None else [])]),
         devices=_absolute([*map(Path, _DEVICES), *settings.sandbox_paths]),
@@ -143,22 +138,10 @@ def _is_ip(host: str) -> bool:
     return True
 
 
-def _is_literal(host: str) -> bool:
-    return host == "localhost" or _is_ip(host)
-
-
-def _first_unprivileged_port() -> int:
-    return int(_FIRST_UNPRIVILEGED.read_text()) if _FIRST_UNPRIVILEGED.exists() else 1024
-
-
 def _create(folder: Path) -> None:
     """Create a private folder. If that fails, its owner reports it when it writes the first file."""
     with suppress(OSError):
         folder.mkdir(0o700, parents=True, exist_ok=True)
-
-
-def _configuration() -> Iterator[Path]:
-    yield from (Path("/etc", name) for name in _CONFIGURATION)
 
 
 def _python() -> Iterator[Path]:

@@ -13,7 +13,6 @@ from nnhal_service.sandbox.capabilities import KernelCapability, drop_capabiliti
 from nnhal_service.sandbox.landlock import (
     DEVICE,
     READ,
-    REMOVE_FOLDERS,
     SOCKETS,
     WRITE,
     PathRule,
@@ -29,7 +28,7 @@ _TASKS = Path("/proc/self/task")
 _DUMPED_MEMORY = Path("/proc/self/coredump_filter")
 
 
-def enter_sandbox(settings: Settings, listen: Sequence[str], temporary: Path, removable: Sequence[Path] = ()) -> None:
+def enter_sandbox(settings: Settings, listen: Sequence[str], temporary: Path) -> None:
     """Restrict this process to what a worker needs, unless the settings say otherwise.
 
     Temporary files of this process and its children are in `temporary` from now on. See `restrict` for when to call it.
@@ -38,7 +37,6 @@ def enter_sandbox(settings: Settings, listen: Sequence[str], temporary: Path, re
         settings: the settings of the service.
         listen: the addresses that the worker binds.
         temporary: a private folder for temporary files, which the caller removes.
-        removable: folders that the process removes at its end.
 
     Raises:
         RuntimeError: the process has several threads.
@@ -46,7 +44,7 @@ def enter_sandbox(settings: Settings, listen: Sequence[str], temporary: Path, re
     if settings.sandbox == "off":
         return
     tempfile.tempdir = os.environ["TMPDIR"] = str(temporary)
-    restrict(profile_of(settings, listen, temporary, removable))
+    restrict(profile_of(settings, listen, temporary))
 
 
 def restrict(profile: SandboxProfile) -> list[str]:
@@ -95,7 +93,6 @@ def _path_rules(profile: SandboxProfile) -> list[PathRule]:
         *(PathRule(path, WRITE) for path in profile.writable),
         *(PathRule(path, READ | WRITE | DEVICE) for path in profile.devices),
         *(PathRule(path, SOCKETS) for path in profile.socket_folders),
-        *(PathRule(path.parent, REMOVE_FOLDERS) for path in profile.removable),
     ]
 
 

@@ -12,7 +12,7 @@ from nnhal_service.sandbox.profile import SandboxProfile
 from nnhal_service.sandbox.restriction import restrict
 from tests.service.sandbox.restricted_child import ALLOWED, attempt, without_calls
 
-_PROFILE = "writable=(Path(inside),), socket_folders=(Path(sockets),), removable=(Path(removable),)"
+_PROFILE = "writable=(Path(inside),), socket_folders=(Path(sockets),)"
 _TCP = f"{_PROFILE}, ports=(0,), tcp=True"
 _CAT = "if subprocess.run(['/bin/cat', {}], capture_output=True).returncode: raise PermissionError(errno.EACCES, '')"
 
@@ -31,9 +31,7 @@ def folders(tmp_path: Path) -> dict[str, object]:
     program = folders["outside"] / "program"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    removable = tmp_path / "parent" / "removable"
-    removable.mkdir(parents=True)
-    return {**folders, "removable": removable}
+    return dict(folders)
 
 
 @needs_landlock
@@ -100,7 +98,6 @@ def test_what_the_profile_names_is_allowed(folders: dict[str, object]) -> None:
             "remove": "os.unlink(inside + '/a/b/new'); os.rmdir(inside + '/a/b')",
             "socket": "bound = socket.socket(socket.AF_UNIX); bound.bind(sockets + '/new');"
             "os.rename(sockets + '/new', sockets + '/path'); os.unlink(sockets + '/path')",
-            "remove its folder": "os.rmdir(removable)",
             "import": "import sqlite3, xml.dom.minidom",
             "run Python": "subprocess.run([sys.executable, '-P', '-c', 'import json'], check=True)",
             "run a program": "subprocess.run(['/bin/true'], check=True)",
