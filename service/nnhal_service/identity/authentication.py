@@ -12,8 +12,7 @@ import grpc
 
 from nnhal_service.identity.accounts import Account, Accounts, permission_denied, unauthenticated
 from nnhal_service.identity.certificates import CERTIFICATE, AuthContext, certificate_identity
-from nnhal_service.identity.credential import Credential
-from nnhal_service.identity.identity import Identity
+from nnhal_service.identity.identity import Credential, Identity
 from nnhal_service.identity.local_peers import tcp_user, unix_users
 from nnhal_service.identity.tokens import TokenTable, token_digest
 

@@ -15,8 +15,7 @@ from typing import Any
 import jwt
 from jwt import PyJWK
 
-from nnhal_service.identity.credential import Credential
-from nnhal_service.identity.identity import Identity
+from nnhal_service.identity.identity import Credential, Identity
 from nnhal_service.identity.jwks import Fetch
 from nnhal_service.log import event
 

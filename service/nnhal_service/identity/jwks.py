@@ -1,9 +1,18 @@
-"""Sources of the keys of an issuer: a file, or a URL."""
+"""Sources of the keys of an issuer: a file, or a URL.
 
+`python -m nnhal_service.identity.jwks URL FILE LEVEL FORMAT` fetches keys into a file. Workers cannot connect to other
+machines, so their supervisor has this done in a process of its own.
+"""
+
+import logging
+import os
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from nnhal_service import log
 
 Fetch = Callable[[], bytes]
 """Returns the JSON text of a set of keys. Raises ValueError if that fails."""
@@ -57,3 +66,22 @@ def _get(url: str) -> bytes:
     if len(text) > MAX_BYTES:
         raise ValueError(f"{url} has more than {MAX_BYTES} bytes")
     return text
+
+
+def fetch_keys(url: str, path: Path) -> bool:
+    """Replace a file by the keys at a URL. Return whether that succeeded; the log has the reason otherwise."""
+    try:
+        text = fetcher(url)()
+    except ValueError as error:
+        log.event("jwks-unusable", logging.WARNING, reason=str(error))
+        return False
+    temporary = path.with_suffix(f".{os.getpid()}")
+    temporary.write_bytes(text)
+    temporary.replace(path)
+    return True
+
+
+if __name__ == "__main__":
+    url_, path_, level, format_ = sys.argv[1:]
+    log.configure(level, format_)
+    sys.exit(not fetch_keys(url_, Path(path_)))

@@ -53,7 +53,7 @@ class KeyFetcher:
         self._due = time.monotonic() + (fetch_s if age_s < fetch_s else retry_s)
         if age_s < fetch_s:
             return
-        command = [sys.executable, "-m", "nnhal_service.identity.fetch_keys", self.source, str(self._path), *self._log]
+        command = [sys.executable, "-m", "nnhal_service.identity.jwks", self.source, str(self._path), *self._log]
         self._fetch = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
     def close(self) -> None:

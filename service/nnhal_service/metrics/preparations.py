@@ -1,6 +1,7 @@
 """Meter of preparations, which may end for their client before their work does."""
 
 import itertools
+import re
 import threading
 import time
 
@@ -9,13 +10,37 @@ from nnhal_driver.execution.profiling import SpanRecorder
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.work_times import WorkTimes
 from nnhal_service.metrics import catalog
-from nnhal_service.metrics.cache_reasons import cache_labels
-from nnhal_service.metrics.calls import Caller, MeteredCall, ModelLabels
+from nnhal_service.metrics.calls import OTHER, Caller, MeteredCall, ModelLabels
 from nnhal_service.metrics.worker_metrics import WorkerMetrics
 from nnhal_service.request_id import Request
 
 CACHE_MISS = "cache_miss"
 """Status of look-ups of models that are not in the cache. The client then sends the model; nothing has failed."""
+REASONS = (
+    ("share_unavailable", "the share is unavailable"),
+    ("share_refused", "the entry in the share"),
+    ("no_entry", "there is no entry"),
+    ("off", "the cache is off"),
+    ("replaced", "replaced or removed"),
+    ("empty", "is empty"),
+    ("too_large", "has a limit of"),
+    ("damaged", "invalid size|truncated|not a file of this driver|was changed|too long|: it has .* bytes, not"),
+    ("format", "has format"),
+    ("key", "another key"),
+    ("token", "another token"),
+    ("model", "another model|another digest"),
+    ("driver", "it was made by driver"),
+    ("backends", "it was made for the backends|^backend .* was "),
+    ("machine", "CPU has other features"),
+    ("quarantine", "does not run this model for a while"),
+    ("unreadable", "cannot be read"),
+    ("unwritable", "cannot be (written|stored)|is full|read-only|no space"),
+    ("directory", "the cache .* (is not a directory|belongs to user|has been locked)|other users may write"),
+)
+"""Labels for the reasons of the model cache, which are sentences with sizes and paths, each with a pattern of those for
+which it stands. The first that fits is used."""
+
+_PATTERNS = [(label, re.compile(pattern)) for label, pattern in REASONS]
 
 
 def is_miss(cache: CacheOutcome) -> bool:
@@ -95,3 +120,11 @@ class PreparationMeter(WorkTimes):
             call = self._call
         if call is not None:
             call.waste(self._status, self.device_ns)
+
+
+def cache_labels(outcome: CacheOutcome) -> tuple[str, str]:
+    """Return the state and the reason of what the cache did, as labels."""
+    state = CacheState(outcome.state).name.lower()
+    if not outcome.reason:
+        return state, ""
+    return state, next((label for label, pattern in _PATTERNS if pattern.search(outcome.reason)), OTHER)

@@ -1,9 +1,12 @@
-"""Snapshots of metrics: values at one moment, as bytes between processes, and their sum over processes."""
+"""Snapshots of metrics: values at one moment, as bytes between processes and in files, and their sum."""
 
 import json
 import math
+import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from nnhal_service.metrics.catalog import METRICS, Kind, Merge, Metric
@@ -11,6 +14,8 @@ from nnhal_service.metrics.catalog import METRICS, Kind, Merge, Metric
 Labels: TypeAlias = tuple[str, ...]
 MAX_BYTES = 2**26
 """Largest snapshot that is decoded."""
+FILE = "metrics.json"
+"""Name of the file with the last metrics of a process, in its private folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,3 +179,13 @@ def _labels(metric: Metric, values: Iterable[str]) -> Labels:
     if len(labels) != len(metric.labels):
         raise ValueError(f"{metric.name} has {len(labels)} labels; expected {len(metric.labels)}")
     return labels
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Replace a file, so that a reader sees the old contents or the new ones. If that fails, the old ones stay."""
+    temporary = path.with_suffix(".new")
+    with suppress(OSError):
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        temporary.replace(path)

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from nnhal_service.metrics import catalog
 from nnhal_service.metrics.catalog import METRICS
-from nnhal_service.metrics.metrics_file import FILE, replace_file
-from nnhal_service.metrics.snapshot import Labels, Snapshot
+from nnhal_service.metrics.snapshot import FILE, Labels, Snapshot, replace_file
 
 RESTART_REASONS = ("crash", "hang", "start", "exit", "reload")
 """Why workers are replaced, as labels."""

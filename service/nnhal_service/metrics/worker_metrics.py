@@ -11,8 +11,7 @@ from nnhal.errors import HalError, well_formed
 from nnhal_service.metrics import catalog
 from nnhal_service.metrics.calls import CallMeter, status_label
 from nnhal_service.metrics.catalog import Metric
-from nnhal_service.metrics.metrics_file import FILE, replace_file
-from nnhal_service.metrics.snapshot import Snapshot
+from nnhal_service.metrics.snapshot import FILE, Snapshot, replace_file
 
 WRITE_S = 1.0
 """Seconds between two writes of the file. A worker that is killed loses the counts of this time."""

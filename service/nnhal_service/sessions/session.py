@@ -18,8 +18,7 @@ from nnhal.errors import HalError, SessionLostError
 from nnhal.types import ErrorKind, ErrorStatus
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_service.identity.accounts import Account
-from nnhal_service.identity.credential import Credential
-from nnhal_service.identity.identity import Identity
+from nnhal_service.identity.identity import Credential, Identity
 from nnhal_service.identity.policy import IdentityRules
 from nnhal_service.log import event
 from nnhal_service.metrics.calls import SeriesKey

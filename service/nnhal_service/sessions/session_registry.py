@@ -15,8 +15,7 @@ from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_driver.scheduling.timers import Timers
 from nnhal_service.identity.accounts import Accounts
 from nnhal_service.identity.authentication import Authentication
-from nnhal_service.identity.credential import Credential
-from nnhal_service.identity.identity import Identity
+from nnhal_service.identity.identity import Credential, Identity
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.session import STOPPING, Session, session_lost, stopping
 

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 from nnhal_service.metrics import calls
-from nnhal_service.metrics.cache_reasons import REASONS
 from nnhal_service.metrics.catalog import METRICS
+from nnhal_service.metrics.preparations import REASONS
 from nnhal_service.metrics.supervisor_metrics import RESTART_REASONS
 
 TEXT = (Path(__file__).resolve().parents[3] / "docs" / "metrics.md").read_text()
