@@ -10,14 +10,16 @@ from typing import Protocol
 import grpc
 
 from nnhal.address import Address
-from nnhal_fleet.host_report import ServiceReporter
+from nnhal.admin.v1 import admin_pb2
 from nnhal_fleet.registry import report_interval_s
 from nnhal_fleet.service_process import ServiceProcess
 from nnhal_service.peers.fleet.member import Member, MemberTable
+from nnhal_service.peers.fleet.member_report import CHANNEL_OPTIONS, MemberReader
 from nnhal_service.peers.fleet.members_file import write_members
 
 _log = logging.getLogger(__name__)
 
+_ADMIN_TIMEOUT_S = 5.0
 _MAX_FAILURES = 3
 """Starts at the address of before, until a service gets another one."""
 
@@ -100,7 +102,7 @@ class HostAgent:
         folder: folder for its files, which no other agent uses.
     """
 
-    def __init__(self, member: Member, listen: str, folder: Path, link: FleetLink, options: Sequence[str] = ()) -> None:
+    def __init__(self, member: Member, listen: str, folder: Path, link: FleetLink, options: Sequence[str]) -> None:
         self._member = member
         self._link = link
         members = folder / "members"
@@ -115,8 +117,10 @@ class HostAgent:
         self._drained = False
         self._changed = threading.Event()
         self._stopping = threading.Event()
-        self._reporter = ServiceReporter(admin, member)
-        self._service = ServiceProcess(self._next_options, folder / "service.log", self._note_address)
+        self._reader = MemberReader(grpc.insecure_channel(admin, CHANNEL_OPTIONS), _ADMIN_TIMEOUT_S)
+        self._service = ServiceProcess(
+            lambda: ["--listen", self._listen.next(), *self._options], folder / "service.log", self._note_address
+        )
         self._thread = threading.Thread(target=self._run, name="nnhal-fleet-report", daemon=True)
 
     def start(self) -> None:
@@ -144,10 +148,7 @@ class HostAgent:
         self._service.stop()
         self._changed.set()
         self._thread.join()
-        self._reporter.close()
-
-    def _next_options(self) -> Sequence[str]:
-        return ["--listen", self._listen.next(), *self._options]
+        self._reader.close()
 
     def _note_address(self, address: str) -> None:
         if address:
@@ -176,15 +177,24 @@ class HostAgent:
 
     def _report(self, address: str) -> float:
         """Report once, and return the seconds until the next report."""
-        read = self._reporter.read(address, self._service.generation, draining=self._drained)
-        member = replace(read, known=self._known)
+        found = self._reader.read(lambda snapshot: self._member)
+        member = replace(
+            found,
+            address=address,
+            generation=self._service.generation,
+            draining=self._drained or found.draining,
+            known=self._known,
+        )
         orders = self._link.report(member)
         if orders.drained != self._drained:
             # the members first: the service then knows where to send its clients
             changed = replace(member, draining=orders.drained)
             members = [changed if each.id == member.id else each for each in orders.members]
             self._write_table(members, orders.refusal)
-            self._reporter.drain(drained=orders.drained)
+            if orders.drained:
+                self._reader.stub.Drain(admin_pb2.DrainRequest(), timeout=_ADMIN_TIMEOUT_S)
+            else:
+                self._reader.stub.Resume(admin_pb2.ResumeRequest(), timeout=_ADMIN_TIMEOUT_S)
             self._drained = orders.drained
             self._changed.set()
         else:

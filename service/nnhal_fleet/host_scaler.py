@@ -62,8 +62,8 @@ class HostScaler:
         if asked != self._asked or now - self._asked_at >= ASK_AGAIN_S:
             self._ask(asked)
             self._asked, self._asked_at = asked, now
-        reports = {member.id: member for member in members}
-        return [id_ for id_ in sorted(self.leaving) if _has_left(reports.get(id_))]
+        kept = {member.id for member in members if not member.draining or member.sessions}  # others do not serve
+        return sorted(self.leaving - kept)
 
     def _choose_leaving(self, members: Sequence[Member], hosts: Sequence[str]) -> None:
         """Have the surplus hosts leave: those that do so already, then those with the fewest sessions."""
@@ -71,8 +71,3 @@ class HostScaler:
         sessions = {member.id: member.sessions for member in members}
         order = sorted(hosts, key=lambda id_: (id_ not in self.leaving, sessions.get(id_, -1), id_))
         self.leaving = frozenset(order[:surplus])
-
-
-def _has_left(member: Member | None) -> bool:
-    """Return whether a member that drains has no more clients; None is one that does not serve."""
-    return member is None or (member.draining and not member.sessions)

@@ -59,7 +59,12 @@ def drain_members(fleet: OperatedFleet, ids: Sequence[str], timeout_s: float) ->
         FleetError: some have not left in time.
     """
     fleet.set_drained(ids, drained=True)
-    wait_for(fleet, lambda report: _have_left(report, ids), timeout_s, f"some clients of {', '.join(ids)} stay")
+
+    def have_left(report: Report) -> bool:
+        chosen = (member for member in report["members"] if member["id"] in ids)
+        return all(member["draining"] and not member["sessions"] for member in chosen)
+
+    wait_for(fleet, have_left, timeout_s, f"some clients of {', '.join(ids)} stay")
 
 
 def resume_members(fleet: OperatedFleet, ids: Sequence[str], timeout_s: float) -> None:
@@ -98,10 +103,6 @@ def _replace_service(fleet: OperatedFleet, id_: str, timeout_s: float) -> None:
         return _generation(report, id_) > before and _serve(report, [id_])
 
     wait_for(fleet, serves_again, timeout_s, f"{id_} does not serve again")
-
-
-def _have_left(report: Report, ids: Sequence[str]) -> bool:
-    return all(member["draining"] and not member["sessions"] for member in report["members"] if member["id"] in ids)
 
 
 def _serve(report: Report, ids: Sequence[str]) -> bool:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -38,20 +38,16 @@ class ServiceProcess:
     Args:
         options: returns the options of `nnhal serve` for the next start.
         changed: called on the thread that watches the service, when it listens and when it ends.
-        environment: variables in addition to those of this process.
 
     Attributes:
         generation: number of starts.
     """
 
-    def __init__(
-        self, options: Options, log: Path, changed: Changed, environment: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, options: Options, log: Path, changed: Changed) -> None:
         self.generation = 0
         self._options = options
         self._log = log
         self._changed = changed
-        self._environment = {**os.environ, **(environment or {})}
         self._process: subprocess.Popen[str] | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="nnhal-service", daemon=True)
@@ -103,7 +99,6 @@ class ServiceProcess:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env=self._environment,
                 process_group=0,
             )
         with process:
