@@ -175,11 +175,6 @@ class Server:
         self._timers.call_at(now_ns() + TRIM_DELAY_NS, trim)
 
     @property
-    def session_count(self) -> int:
-        """Number of sessions."""
-        return self.sessions.count()
-
-    @property
     def threads(self) -> int:
         """Number of threads that may serve calls at most."""
         return self._pools.threads + self._limits["data_connections"]

@@ -99,7 +99,9 @@ class Prober:
             for _ in range(_MAX_CRASHES):
                 if self._quarantine.verdict(digest).refusal:
                     break
-                if self._probe_once(device, memory.fileno(), digest, check):
+                with TemporaryDirectory(prefix="probe-") as temporary:
+                    has_survived = self._run_process(device, memory.fileno(), digest, check, temporary)
+                if has_survived:
                     event("probed", digest=digest.hex(), ms=(time.monotonic() - began) * 1e3)
                     break
         with self._lock:
@@ -107,12 +109,8 @@ class Prober:
             if len(self._known) > _MAX_KNOWN:
                 self._known.popitem(last=False)
 
-    def _probe_once(self, device: str, memory: int, digest: bytes, check: Callable[[], None]) -> bool:
-        """Run one probe. Return whether its process survived. A crash is recorded."""
-        with TemporaryDirectory(prefix="probe-") as temporary:
-            return self._run_process(device, memory, digest, check, temporary)
-
     def _run_process(self, device: str, memory: int, digest: bytes, check: Callable[[], None], temporary: str) -> bool:
+        """Run one probe. Return whether its process survived. A crash is recorded."""
         table = os.memfd_create("nnhal-probe-table")
         os.ftruncate(table, TABLE_BYTES)
         own, other = Channel.pair()

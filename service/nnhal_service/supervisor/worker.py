@@ -86,7 +86,8 @@ def run_worker(arguments: ChildArguments) -> None:
                 find_use=UseLedger(scoreboard, spec.row).use_of,
                 share=socket.socket(fileno=requests),
             )
-            settings = spec.settings.model_copy(update={"process_bytes": _memory_bytes(spec)})
+            share = int(available_bytes() * _MEMORY_SHARE / len(spec.addresses))
+            settings = spec.settings.model_copy(update={"process_bytes": spec.settings.process_bytes or share})
             server = Server(settings, hosting)
             heart.server = server
             limit_memory(settings.process_bytes, server.threads)
@@ -146,7 +147,7 @@ class Heart:
 
     def _beat(self) -> None:
         with self._lock:
-            sessions = self.server.session_count if self.server is not None else 0
+            sessions = self.server.sessions.count() if self.server is not None else 0
             self._activities.publish()
             self._directory.report(self._state, now_ns(), sessions, self._activities.count)
 
@@ -162,8 +163,3 @@ class Heart:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._stopped.set()
         self._thread.join()
-
-
-def _memory_bytes(spec: WorkerSpec) -> int:
-    """Return the bytes that this worker may allocate: its share of what all workers may have."""
-    return spec.settings.process_bytes or int(available_bytes() * _MEMORY_SHARE / len(spec.addresses))

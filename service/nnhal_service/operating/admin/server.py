@@ -60,7 +60,9 @@ class AdminServer:
         self._server.start()
         for name in ("", _NAME):
             servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
-        self._relay = LocalRelay(local, path, own_and_root(), _note_refusal)
+        self._relay = LocalRelay(
+            local, path, own_and_root(), lambda user: log.audit("connect", by=f"user:{user}", result="denied")
+        )
 
     def _caller(self, context: grpc.ServicerContext) -> str:
         """Return who calls."""
@@ -82,7 +84,3 @@ class AdminServer:
         self._relay.close()
         self._server.stop(0).wait()
         os.close(self._folder)
-
-
-def _note_refusal(user: int) -> None:
-    log.audit("connect", by=f"user:{user}", result="denied")

@@ -21,7 +21,7 @@ from nnhal_driver.device import Device
 from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.model_cache.files import CacheFiles
 from nnhal_service.peers.cache_share.breaker import CircuitBreaker
-from nnhal_service.peers.cache_share.envelope import MAX_OBJECT_BYTES, EntrySealer, RefusedEntryError, SharedEntry
+from nnhal_service.peers.cache_share.envelope import MAX_OBJECT_BYTES, EntrySealer, RefusedEntryError
 from nnhal_service.peers.cache_share.messages import Message, receive, send
 
 NO_ENTRY = "there is no entry for this token"
@@ -138,10 +138,7 @@ class ShareClient:
                 raise RefusedEntryError(outcome.reason)
             if objection := wanted.object_to(pending.model_fd):
                 raise RefusedEntryError(objection)
-            pending.commit(backends_text(wanted.device), wanted.quota, self._origin(entry))
-
-    def _origin(self, entry: SharedEntry) -> str:
-        return f"{self._label}, saved by {entry.host}"
+            pending.commit(backends_text(wanted.device), wanted.quota, f"{self._label}, saved by {entry.host}")
 
     def offer(self, device: Device, identity: str, token: bytes, pending: PendingEntry, model: PreparedModel) -> None:
         """Have a saved entry written to the share, some time. What cannot be written is only counted."""
