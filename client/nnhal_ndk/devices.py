@@ -45,12 +45,11 @@ class NdkDevice:
             if self._is_lost:
                 raise DeadObjectError(ErrorStatus.DEVICE_UNAVAILABLE, "the device was connected before a fork")
             if self._device is None:
-                self._device = self._connect()
+                source = self._source
+                self._device = nnhal.connect(
+                    source.target, device=source.device, client_name="libneuralnetworks", **source.options
+                )
             return self._device
-
-    def _connect(self) -> nnhal.Device:
-        source = self._source
-        return nnhal.connect(source.target, device=source.device, client_name="libneuralnetworks", **source.options)
 
     @property
     def is_reference(self) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 
 from nnhal.errors import HalError
 from nnhal.litert_extension import element_dtypes
-from nnhal.types import DTYPES, ExtensionNameAndPrefix, ExtensionOperandTypeInformation
+from nnhal.types import DTYPES, TYPE_BASE_MAX, ExtensionNameAndPrefix, ExtensionOperandTypeInformation
 from nnhal_ndk.devices import NdkDevice, all_devices
 from nnhal_ndk.results import bad_data
 
@@ -16,7 +16,6 @@ _log = logging.getLogger("nnhal.ndk")
 
 _PREFIX_SHIFT = 16
 _MAX_PREFIX = 2**15 - 1
-_CODE_MASK = 2**_PREFIX_SHIFT - 1
 
 
 class ExtensionPrefixes:
@@ -82,9 +81,9 @@ def describe_operand_type(type_: int) -> ExtensionOperandTypeInformation:
             _log.debug("device %s does not tell its extensions: %s", device.name.decode(), error)
             continue
         types = (each for extension in extensions if extension.name == name for each in extension.operand_types)
-        if (found := next((each for each in types if each.type == type_ & _CODE_MASK), None)) is not None:
+        if (found := next((each for each in types if each.type == type_ & TYPE_BASE_MAX), None)) is not None:
             return found
-    raise bad_data(f"no device has operand type {type_ & _CODE_MASK} of {name}")
+    raise bad_data(f"no device has operand type {type_ & TYPE_BASE_MAX} of {name}")
 
 
 def element_dtype(type_: int) -> np.dtype[Any]:

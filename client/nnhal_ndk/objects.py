@@ -35,7 +35,7 @@ class ObjectTable:
             NdkError: BAD_DATA: the handle was freed, is unknown, or belongs to another kind of object.
         """
         value = self._objects.get(handle)
-        if type(value) is not kind:
+        if not isinstance(value, kind):
             raise bad_data(f"{handle:#x} is not a living {kind.__name__}")
         return value
 

@@ -4,8 +4,9 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from nnhal.types import DEFAULT_LOOP_TIMEOUT_NS, MAXIMUM_LOOP_TIMEOUT_NS
-from nnhal_ndk.api.constants import CACHE_TOKEN_BYTES, ENUMERATIONS, MAX_COPIED_BYTES
+from nnhal.builder.constants import MAX_COPIED_BYTES
+from nnhal.types import CACHE_TOKEN_BYTES, DEFAULT_LOOP_TIMEOUT_NS, MAXIMUM_LOOP_TIMEOUT_NS
+from nnhal_ndk.api.constants import ENUMERATIONS
 from nnhal_ndk.api.functions import (
     EXTENSION_FUNCTIONS,
     FEATURE_LEVELS,

@@ -5,10 +5,6 @@ from enum import IntEnum
 from nnhal.enums import DeviceType, ExecutionPreference, FusedActivationFunc, OperandType, OperationType
 from nnhal_ndk.api.functions import FEATURE_LEVELS
 
-CACHE_TOKEN_BYTES = 32
-MAX_COPIED_BYTES = 128
-"""Values of up to this size are copied by `ANeuralNetworksModel_setOperandValue`; larger ones are referenced."""
-
 
 class ResultCode(IntEnum):
     """Result of a function."""

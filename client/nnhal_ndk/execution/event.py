@@ -6,7 +6,6 @@ import select
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Protocol
 
 from nnhal_ndk.api.constants import ResultCode
 from nnhal_ndk.results import NdkError, bad_data, op_failed
@@ -16,31 +15,24 @@ _log = logging.getLogger("nnhal.ndk")
 NO_DESCRIPTOR = -1
 
 
-class EventSource(Protocol):
-    """Something that ends once, with a result code."""
+class NdkEvent:
+    """Event of the program: something that ends once, with a result code."""
 
-    def wait(self) -> ResultCode:
+    def code(self) -> ResultCode:
         """Wait for the end and return its code."""
-        ...
+        raise NotImplementedError
 
     def on_end(self, callback: Callable[[ResultCode], None]) -> None:
         """Call a function at the end, in any thread; at once if it has ended."""
-        ...
+        raise NotImplementedError
 
     def descriptor(self) -> int:
         """Return a new descriptor that becomes readable at the end, or NO_DESCRIPTOR."""
-        ...
+        raise NotImplementedError
 
     def close(self) -> None:
-        """Free what it uses, after the end."""
-        ...
-
-
-class NdkEvent:
-    """Event of the program."""
-
-    def __init__(self, source: EventSource) -> None:
-        self._source = source
+        """Free the event, after a computation has ended, which uses memory until then."""
+        raise NotImplementedError
 
     def wait(self) -> None:
         """Wait for the end.
@@ -48,13 +40,9 @@ class NdkEvent:
         Raises:
             NdkError: the code of the end, if it failed.
         """
-        code = self._source.wait()
+        code = self.code()
         if code != ResultCode.NO_ERROR:
             raise NdkError(code, "the event has ended in error")
-
-    def on_end(self, callback: Callable[[ResultCode], None]) -> None:
-        """Call a function at the end, in any thread; at once if it has ended."""
-        self._source.on_end(callback)
 
     def duplicate_descriptor(self) -> int:
         """Return a descriptor that becomes readable at the end. The caller closes it.
@@ -62,24 +50,20 @@ class NdkEvent:
         Raises:
             NdkError: BAD_DATA: the event has none. The C function then returns -1.
         """
-        descriptor = self._source.descriptor()
+        descriptor = self.descriptor()
         if descriptor == NO_DESCRIPTOR:
             raise NdkError(ResultCode.BAD_DATA, "the event has no sync fence", (NO_DESCRIPTOR,))
         return descriptor
 
-    def close(self) -> None:
-        """Wait for the end, and free the event. The memory of its computation is in use until then."""
-        self._source.close()
 
-
-class ComputationEvent:
+class ComputationEvent(NdkEvent):
     """End of a computation."""
 
     def __init__(self, future: "Future[ResultCode]", *, is_fenced: bool) -> None:
         self._future = future
         self._is_fenced = is_fenced
 
-    def wait(self) -> ResultCode:
+    def code(self) -> ResultCode:
         """Wait for the end and return its code."""
         return self._future.result()
 
@@ -106,7 +90,7 @@ def _signal(descriptor: int) -> None:
     os.close(descriptor)
 
 
-class SyncFenceEvent:
+class SyncFenceEvent(NdkEvent):
     """Sync fence of the system: a descriptor that becomes readable when it is signalled.
 
     Raises:
@@ -121,7 +105,7 @@ class SyncFenceEvent:
         except OSError as error:
             raise bad_data(f"descriptor {descriptor} cannot be used: {error}") from None
 
-    def wait(self) -> ResultCode:
+    def code(self) -> ResultCode:
         """Wait for the signal."""
         return _wait_for_signal(self._descriptor)
 

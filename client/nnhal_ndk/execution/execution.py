@@ -228,7 +228,7 @@ class NdkExecution:
         """
         self._begin()
         future = _executor.submit(self._compute_to_code, self._timeout_ns)
-        return NdkEvent(ComputationEvent(future, is_fenced=False))
+        return ComputationEvent(future, is_fenced=False)
 
     def start_after(self, dependencies: list[NdkEvent], duration_ns: int) -> NdkEvent:
         """Start to compute when events have ended. If one fails, so does the computation.
@@ -257,7 +257,7 @@ class NdkExecution:
             )
 
         after_all(dependencies, run)
-        return NdkEvent(ComputationEvent(future, is_fenced=True))
+        return ComputationEvent(future, is_fenced=True)
 
     def _require_fenced(self, duration_ns: int) -> None:
         if duration_ns:

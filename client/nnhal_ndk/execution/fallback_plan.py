@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 import nnhal
-from nnhal.errors import HalError
+from nnhal.errors import MISSED_DEADLINE, HalError
 from nnhal.types import ErrorStatus
 from nnhal_ndk.execution.plan import (
     CompiledPlan,
@@ -19,14 +19,7 @@ from nnhal_ndk.execution.plan import (
 
 _log = logging.getLogger("nnhal.ndk")
 
-_FINAL = frozenset(
-    {
-        ErrorStatus.INVALID_ARGUMENT,
-        ErrorStatus.OUTPUT_INSUFFICIENT_SIZE,
-        ErrorStatus.MISSED_DEADLINE_TRANSIENT,
-        ErrorStatus.MISSED_DEADLINE_PERSISTENT,
-    }
-)
+_FINAL = MISSED_DEADLINE | {ErrorStatus.INVALID_ARGUMENT, ErrorStatus.OUTPUT_INSUFFICIENT_SIZE}
 """Statuses of executions that the CPU does not repeat."""
 
 

@@ -6,10 +6,10 @@ import os
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-import nnhal
 from nnhal.client.fallback.division import divide_among
-from nnhal.errors import HalError
+from nnhal.errors import MISSED_DEADLINE, HalError
 from nnhal.types import ErrorStatus, ExecutionPreference, Model, Priority
 from nnhal_ndk.devices import NdkDevice
 from nnhal_ndk.execution.assignment import Assignment, assign
@@ -19,8 +19,6 @@ from nnhal_ndk.execution.plan import CompiledPlan, SingleDevicePlan
 from nnhal_ndk.results import bad_data
 
 _log = logging.getLogger("nnhal.ndk")
-
-_MISSED_DEADLINE = (ErrorStatus.MISSED_DEADLINE_TRANSIENT, ErrorStatus.MISSED_DEADLINE_PERSISTENT)
 
 
 @dataclass(frozen=True)
@@ -43,18 +41,17 @@ class CompilationOptions:
         Raises:
             HalError: the preparation failed.
         """
-        return SingleDevicePlan(device, self._prepare(device, model, operations))
-
-    def _prepare(self, device: NdkDevice, model: Model, operations: Sequence[int]) -> nnhal.PreparedModel:
-        preference, priority, deadline = self.preference, self.priority, self.deadline_s
+        options: dict[str, Any] = {
+            "preference": self.preference,
+            "priority": self.priority,
+            "deadline": self.deadline_s,
+        }
         if self.cache is None:
-            return device.hal.prepare(model, preference=preference, priority=priority, deadline=deadline).result()
+            return SingleDevicePlan(device, device.hal.prepare(model, **options).result())
         folder, token = self.cache
-        numbers = struct.pack(f"<2B{len(operations)}I", preference, priority, *operations)
+        numbers = struct.pack(f"<2B{len(operations)}I", self.preference, self.priority, *operations)
         part = hashlib.sha256(b"\0".join((token, device.name, device.version, numbers))).digest()
-        return device.hal.prepare_with_files(
-            model, os.fsdecode(folder), part, preference=preference, priority=priority, deadline=deadline
-        )
+        return SingleDevicePlan(device, device.hal.prepare_with_files(model, os.fsdecode(folder), part, **options))
 
 
 def prepare_for(devices: Sequence[NdkDevice], model: Model, options: CompilationOptions) -> CompiledPlan:
@@ -69,7 +66,7 @@ def prepare_for(devices: Sequence[NdkDevice], model: Model, options: Compilation
         try:
             return options.prepare(devices[0], model, every)
         except HalError as error:
-            if error.status not in (*_MISSED_DEADLINE, ErrorStatus.INVALID_ARGUMENT):
+            if error.status not in (*MISSED_DEADLINE, ErrorStatus.INVALID_ARGUMENT):
                 assign(model, devices, options.preference, None)
             raise
     assignment = assign(model, devices, options.preference, None)

@@ -236,7 +236,7 @@ TABLE: Mapping[str, Callable[..., Any]] = {
     "ANeuralNetworksExecution_getOutputOperandRank": partial(_output_dimensions, convert=len),
     "ANeuralNetworksExecution_getOutputOperandDimensions": _get_output_dimensions,
     "ANeuralNetworksExecution_getDuration": NdkExecution.duration_ns,
-    "ANeuralNetworksEvent_createFromSyncFenceFd": lambda descriptor: NdkEvent(SyncFenceEvent(descriptor)),
+    "ANeuralNetworksEvent_createFromSyncFenceFd": SyncFenceEvent,
     "ANeuralNetworksEvent_getSyncFenceFd": NdkEvent.duplicate_descriptor,
     "ANeuralNetworksEvent_wait": NdkEvent.wait,
     "ANeuralNetworksEvent_free": lambda event: OBJECTS.remove(event, NdkEvent).close(),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Protocol
 
+from nnhal.builder.constants import MAX_COPIED_BYTES
 from nnhal.operations import SIGNATURES
 from nnhal.rules.control_flow import CONTROL_FLOW_RULES, FIRST_VALUE, Callee, ControlFlow
 from nnhal.types import (
@@ -20,7 +21,6 @@ from nnhal.types import (
     is_fully_specified,
     operation_name,
 )
-from nnhal_ndk.api.constants import MAX_COPIED_BYTES
 from nnhal_ndk.model.operand_type import check_rules, check_type, known_size
 from nnhal_ndk.model.order import execution_order
 from nnhal_ndk.results import bad_data, bad_state
