@@ -61,8 +61,7 @@ from nnhal_driver.preparation.model_preparer import (
 )
 from nnhal_driver.preparation.outcome import PreparationCallback, reported_launch
 from nnhal_driver.scheduling.admission import ExecutionCounts
-from nnhal_driver.scheduling.collector_pause import pause_collector
-from nnhal_driver.scheduling.paced_check import CurrentCheck, call_check
+from nnhal_driver.scheduling.paced_check import CurrentCheck, call_check, pause_collector
 from nnhal_driver.scheduling.preparation import Check, PreparationTask
 from nnhal_driver.scheduling.scheduler import Scheduler
 from nnhal_driver.scheduling.ticket import AdmissionRequest

@@ -13,8 +13,6 @@ from nnhal_driver.performance.store import PerformanceStore
 from nnhal_driver.quarantine import NoQuarantine, Quarantine
 from nnhal_driver.scheduling.scheduler import QueueLimits
 
-_QUEUES = QueueLimits(preparations=256, executions=1024)
-
 
 @dataclass(frozen=True, slots=True)
 class CacheOptions:
@@ -44,7 +42,7 @@ class DeviceOptions:
         type: type to report; None for that of the first backend, which is the preferred one.
     """
 
-    queues: QueueLimits = _QUEUES
+    queues: QueueLimits = field(default_factory=QueueLimits)
     tensor_bytes: int = MAX_TENSOR_BYTES
     merge_partitions: bool = True
     disabled_extensions: Collection[str] = ()

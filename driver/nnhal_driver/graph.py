@@ -29,6 +29,7 @@ from nnhal.types import (
     is_extension,
     operation_name,
 )
+from nnhal_driver.scheduling.paced_check import proceed
 from nnhal_driver.validation.error_location import operand_location
 from nnhal_driver.validation.rank import check_rank
 
@@ -39,10 +40,6 @@ VARIABLE_LIFETIMES = (
 )
 """Lifetimes of operands whose values differ between executions."""
 BOOLS = (OperandType.BOOL, OperandType.TENSOR_BOOL8)
-
-
-def _continue() -> None:
-    """Check of a preparation that nothing ends early."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +128,7 @@ class Graph:
     annotations: dict[object, Any] = field(default_factory=dict, repr=False)
     extensions: Mapping[int, str] = field(default_factory=dict, repr=False)
     disabled_extensions: Mapping[int, str] = field(default_factory=dict, repr=False)
-    check: Callable[[], None] = field(default=_continue, repr=False)
+    check: Callable[[], None] = field(default=proceed, repr=False)
 
     @property
     def name(self) -> str:
@@ -216,7 +213,7 @@ class SubgraphView:
 
 
 def build_graphs(
-    model: Model, disabled_extensions: Collection[str] = (), check: Callable[[], None] = _continue
+    model: Model, disabled_extensions: Collection[str] = (), check: Callable[[], None] = proceed
 ) -> tuple[Graph, ...]:
     """Return the subgraphs of a valid model, main first. Operations of disabled extensions belong to none.
 

@@ -7,7 +7,7 @@ A node is a partition on a backend, or an IF or WHILE with the plans of its subg
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from nnhal.types import AnyArray
 from nnhal_driver.backends.api import CompiledSubgraph, Output, Run, SubgraphView
@@ -18,6 +18,9 @@ from nnhal_driver.execution.profiling import PartitionProfile, SpanRecorder
 from nnhal_driver.graph import Graph
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import NO_DEADLINE, Deadline
+
+F = TypeVar("F", Relayout, DeviceMemory)
+V = TypeVar("V")
 
 
 @dataclass(slots=True)  # not frozen: that takes three times as long to create, and each execution has its own
@@ -135,14 +138,18 @@ class _TeeOutput:
         self._output.write(self.value, keep=True)
 
 
-class RelaidOutput:
-    """Output in a backend's own layout. Other nodes get a copy in the model's layout on demand."""
+class _ConvertedOutput(Generic[F, V]):
+    """Output in a backend's own layout or memory. Other nodes get a copy in the model's form on demand."""
 
-    def __init__(self, output: Output, relayout: Relayout) -> None:
+    def __init__(self, output: Output, form: F) -> None:
         self.declared = output.declared
-        self.form = relayout
-        self.value: AnyArray | None = None
+        self.form = form
+        self.value: V | None = None
         self._output = output
+
+
+class RelaidOutput(_ConvertedOutput[Relayout, AnyArray]):
+    """Output in a backend's own layout."""
 
     def write(self, array: Any, *, keep: bool = False) -> None:
         """Keep the value. An output of the subgraph gets its copy at once."""
@@ -157,15 +164,10 @@ class RelaidOutput:
         return None if self.value is None else self.form.to_model(self.value, channels)
 
 
-class DeviceOutput:
-    """Output in a backend's own memory. Other nodes get a copy on demand."""
+class DeviceOutput(_ConvertedOutput[DeviceMemory, DeviceBuffer]):
+    """Output in a backend's own memory."""
 
-    def __init__(self, output: Output, memory: DeviceMemory) -> None:
-        self.declared = output.declared
-        self.form = memory
-        self.value: DeviceBuffer | None = None
-        self._output = output
-        self._on_host: AnyArray | None = None
+    _on_host: AnyArray | None = None
 
     def write(self, buffer: Any, *, keep: bool = False) -> None:
         """Keep the buffer, or a copy of it."""

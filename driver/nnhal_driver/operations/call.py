@@ -7,16 +7,13 @@ from typing import TypeVar, cast
 from nnhal.errors import HalError, general_failure
 from nnhal.types import AnyArray, ErrorStatus, FusedActivationFunc, Operand, SymmPerChannelQuantParams
 from nnhal_driver.graph import OperationView
+from nnhal_driver.scheduling.paced_check import proceed
 from nnhal_driver.validation.rank import MAX_RANK
 
 Shape = tuple[int, ...]
 Values = Sequence[AnyArray | None] | Mapping[int, AnyArray | None]
 """Values by operand index."""
 T = TypeVar("T")
-
-
-def _continue() -> None:
-    """Check of a run that nothing ends early."""
 
 
 class OperationCall:
@@ -44,7 +41,7 @@ class OperationCall:
         values: Values,
         memo: dict[str, object],
         inferred: Mapping[str, object] | None = None,
-        check: Callable[[], None] = _continue,
+        check: Callable[[], None] = proceed,
     ) -> None:
         self.view = view
         self.check = check

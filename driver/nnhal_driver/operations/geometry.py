@@ -15,6 +15,9 @@ MAX_CELLS = 2**32
 SAME = 1
 """Implicit padding scheme that pads. Every other value behaves as VALID."""
 
+PADDINGS = {"height": ("padding_top", "padding_bottom"), "width": ("padding_left", "padding_right")}
+"""Arguments with the explicit paddings before and after an axis."""
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -86,8 +89,8 @@ def sliding_window(call: OperationCall, filter_height: int, filter_width: int) -
         HalError: GENERAL_FAILURE: rank, sizes, strides, dilation or padding break an [execution] constraint.
     """
     batches, height, width, channels = image_shape(call)
-    rows = _axis(call, height, filter_height, "height", ("padding_top", "padding_bottom"))
-    columns = _axis(call, width, filter_width, "width", ("padding_left", "padding_right"))
+    rows = _axis(call, height, filter_height, "height")
+    columns = _axis(call, width, filter_width, "width")
     padded = (axis.input + axis.before + axis.after for axis in (rows, columns))
     require_image_size(call, "the padded image", batches, *padded, channels)
     return Window(batches, rows, columns, channels)
@@ -103,7 +106,7 @@ def require_image_size(call: OperationCall, name: str, *lengths: int) -> None:
         raise call.failure(f"{name} has {prod(lengths)} elements; this device takes at most {MAX_CELLS}", "")
 
 
-def _axis(call: OperationCall, size: int, filter_: int, direction: str, paddings: tuple[str, str]) -> Axis:
+def _axis(call: OperationCall, size: int, filter_: int, direction: str) -> Axis:
     stride = call.integer(f"stride_{direction}")
     dilation = call.integer(f"dilation_{direction}", 1)
     call.require(filter_ >= 1, f"filter_{direction} is {filter_}; it must be at least 1")
@@ -113,8 +116,8 @@ def _axis(call: OperationCall, size: int, filter_: int, direction: str, paddings
     if "padding_scheme" in call.view.positions:
         before, after = _implicit_padding(call.integer("padding_scheme"), size, span, stride)
     else:
-        before, after = (call.integer(name) for name in paddings)
-        for name, padding in zip(paddings, (before, after), strict=True):
+        before, after = (call.integer(name) for name in PADDINGS[direction])
+        for name, padding in zip(PADDINGS[direction], (before, after), strict=True):
             call.require(0 <= padding < span, f"{name} is {padding}; it must be in 0..{span - 1}")
     axis = Axis(size, filter_, stride, dilation, before, after)
     call.require(axis.out >= 1, f"the filter is larger than the padded image along {direction}")

@@ -26,9 +26,8 @@ from nnhal_driver.model_probe import Probe
 from nnhal_driver.preparation.launch import DeviceCall, LaunchOptions
 from nnhal_driver.preparation.outcome import Outcome, PreparationCallback, failed_outcome
 from nnhal_driver.quarantine import Verdict
-from nnhal_driver.scheduling.collector_pause import pause_collector
 from nnhal_driver.scheduling.latency_history import LatencyHistory
-from nnhal_driver.scheduling.paced_check import CurrentCheck, PacedCheck
+from nnhal_driver.scheduling.paced_check import CurrentCheck, PacedCheck, pause_collector
 from nnhal_driver.scheduling.preparation import Check
 from nnhal_driver.scheduling.scheduler import Scheduler
 
@@ -122,7 +121,6 @@ class ModelPreparer:
     def __init__(self, device: DeviceParts) -> None:
         self._device = device
         self._activities = device.host.activities
-        self._quarantine = device.host.quarantine
         self._profiling = ProfilingContexts(device.backends)
 
     def compile(self, job: CompileJob, check: Check) -> Outcome:
@@ -153,7 +151,7 @@ class ModelPreparer:
 
     def _verdict(self, digest: bytes) -> Verdict:
         """Return the verdict on a model, or raise GENERAL_FAILURE if it is in quarantine."""
-        verdict = self._quarantine.verdict(digest)
+        verdict = self._device.host.quarantine.verdict(digest)
         if verdict.refusal:
             raise general_failure(verdict.refusal)
         return verdict

@@ -3,15 +3,12 @@
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from nnhal.errors import MISSED_DEADLINE, HalError, exception_text, general_failure, out_of_memory, well_formed
 from nnhal.types import CacheOutcome, CacheState, ErrorStatus, Placement, PreparationWarning
 from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.model_cache.files import CacheMissError
-
-_NO_PLACEMENT = Placement()
-_NO_CACHE = CacheOutcome()
 
 _log = logging.getLogger(__name__)
 
@@ -32,9 +29,9 @@ class Outcome:
     prepared_model: PreparedModel | None = None
     reason: str = ""
     rule: str = ""
-    placement: Placement = _NO_PLACEMENT
+    placement: Placement = field(default_factory=Placement)
     warnings: tuple[PreparationWarning, ...] = ()
-    cache: CacheOutcome = _NO_CACHE
+    cache: CacheOutcome = field(default_factory=CacheOutcome)
     damaged: bool = False
 
     @staticmethod

@@ -1,9 +1,14 @@
-"""Checks of long work in Python: whether it must end, and turns for other threads.
+"""Long work in Python: checks of whether it must end, turns for other threads, and a pause of the garbage collector.
 
 Threads that compute in Python take turns of 5 ms with the interpreter lock. A call that needs the lock several times
 then waits several times. So long work pauses by itself, for less time than that.
+
+A full collection of garbage looks at every object, and nothing else of the process runs meanwhile, health checks
+included. The objects of a large model are many, form few cycles, and cause several collections while they are created.
 """
 
+import gc
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +19,7 @@ from nnhal_driver.scheduling.deadline import Deadline
 _INTERVAL_NS = 2_000_000
 _PAUSE_S = 50e-6
 """Long enough for a waiting thread to wake up and take the lock."""
+_collector_paused = threading.Lock()
 
 
 def proceed() -> None:
@@ -79,3 +85,17 @@ class CurrentCheck:
             yield
         finally:
             self._check = proceed
+
+
+@contextmanager
+def pause_collector() -> Iterator[None]:
+    """Pause the collector during the context, unless another one does. So work without end cannot stop it for ever."""
+    if not gc.isenabled() or not _collector_paused.acquire(blocking=False):
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        _collector_paused.release()

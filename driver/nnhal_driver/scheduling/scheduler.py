@@ -27,8 +27,8 @@ _log = logging.getLogger(__name__)
 class QueueLimits:
     """Maximum numbers of preparations and executions that wait."""
 
-    preparations: int
-    executions: int
+    preparations: int = 256
+    executions: int = 1024
 
 
 class Workers:

@@ -63,7 +63,6 @@ def generate_proposals(call: OperationCall) -> list[Shape]:
 
 
 _POSITIVE = ("scale_y", "scale_x", "scale_h", "scale_w", "max_num_detections")
-_NOT_NEGATIVE = ("score_threshold", "iou_threshold")
 
 
 @shape_rule(OperationType.DETECTION_POSTPROCESSING, empty=False, slow=True)
@@ -80,7 +79,7 @@ def detection_postprocessing(call: OperationCall) -> list[Shape]:
     regular = call.flag("use_regular_nms")
     for name in (*_POSITIVE, "max_detections_per_class" if regular else "max_classes_per_detection"):
         call.require(call.number(name) > 0, f"{name} is {call.number(name):g}; it must be > 0")
-    for name in _NOT_NEGATIVE:
+    for name in ("score_threshold", "iou_threshold"):
         call.require(call.number(name) >= 0, f"{name} is {call.number(name):g}; it must be >= 0")
     detections = call.integer("max_num_detections")
     if not regular:

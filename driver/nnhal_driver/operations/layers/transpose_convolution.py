@@ -5,12 +5,10 @@ from math import prod
 
 from nnhal.types import OperationType
 from nnhal_driver.operations.call import OperationCall, Shape
-from nnhal_driver.operations.geometry import SAME, image_shape, require_image_size, shape_in_layout
+from nnhal_driver.operations.geometry import PADDINGS, SAME, image_shape, require_image_size, shape_in_layout
 from nnhal_driver.operations.layers.convolution import check_bias_and_activation
 from nnhal_driver.operations.multiply_adds import multiply_adds
 from nnhal_driver.operations.shape import shape_rule
-
-_PADDINGS = {"height": ("padding_top", "padding_bottom"), "width": ("padding_left", "padding_right")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +66,7 @@ def _axis(call: OperationCall, direction: str, size: int, filter_: int, requeste
     if "padding_scheme" in call.view.positions:
         head, tail = _implicit_padding(call.integer("padding_scheme"), requested, filter_, stride)
     else:
-        first, last = _PADDINGS[direction]
+        first, last = PADDINGS[direction]
         head, tail = call.integer(first), call.integer(last)
         call.require(head >= 0, f"{first} is {head}; it must be at least 0")
     axis = TransposedAxis(size, filter_, stride, head, tail)

@@ -2,7 +2,7 @@
 
 import gc
 
-from nnhal_driver.scheduling.collector_pause import pause_collector
+from nnhal_driver.scheduling.paced_check import pause_collector
 
 
 def test_pause_ends_with_the_context() -> None:
