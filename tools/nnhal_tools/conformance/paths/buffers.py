@@ -1,6 +1,7 @@
 """Paths of MEMORY_DOMAIN: arguments lie in buffers of the device with a single role, where possible."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
 
@@ -8,11 +9,13 @@ import numpy as np
 
 from nnhal.types import Bytes, ErrorStatus
 from nnhal.v1 import types_pb2
-from nnhal_tools.conformance.check import Skipped
+from nnhal_tools.conformance.check import CheckRecorder, Skipped
 from nnhal_tools.conformance.device.options import RunOptions
 from nnhal_tools.conformance.device.results import CallOutcome, ExecutionOutcome, PathStep
 from nnhal_tools.conformance.device.target import Target, mapped_pool
 from nnhal_tools.conformance.paths.path import ExecutionPath, expect_ok, with_earlier_steps
+
+Roles = Sequence[types_pb2.BufferRole]
 
 
 @dataclass(frozen=True)
@@ -26,8 +29,8 @@ class AllocatedBuffer:
 def allocate(
     target: Target,
     models: Sequence[bytes],
-    inputs: Sequence[types_pb2.BufferRole] = (),
-    outputs: Sequence[types_pb2.BufferRole] = (),
+    inputs: Roles = (),
+    outputs: Roles = (),
     dimensions: Sequence[int] = (),
 ) -> tuple[CallOutcome, AllocatedBuffer | None]:
     """Call IDevice.allocate."""
@@ -59,11 +62,41 @@ def copy_to(target: Target, buffer: AllocatedBuffer, size: int) -> tuple[CallOut
         target.release(handle)
 
 
+VALID_ALLOCATION = "a buffer and a token above 0, or GENERAL_FAILURE"
+
+
 def is_valid_allocation(outcome: CallOutcome, buffer: AllocatedBuffer | None) -> bool:
     """Return whether an allocation gave a buffer and a token above 0, or failed with GENERAL_FAILURE (X3)."""
     if buffer is None:
         return outcome.status == ErrorStatus.GENERAL_FAILURE
     return bool(buffer.handle) and buffer.token > 0
+
+
+@contextmanager
+def allocated_buffer(
+    target: Target,
+    recorder: CheckRecorder,
+    models: Sequence[bytes],
+    inputs: Roles = (),
+    outputs: Roles = (),
+    dimensions: Sequence[int] = (),
+    *,
+    check: str = "",
+) -> Iterator[AllocatedBuffer]:
+    """Allocate a buffer, which must be valid, and release it at the end.
+
+    Raises:
+        Skipped: X3: the device allocates no buffer for these roles.
+    """
+    answer, buffer = allocate(target, models, inputs, outputs, dimensions)
+    valid = is_valid_allocation(answer, buffer)
+    recorder.expect(valid, "a valid allocation", VALID_ALLOCATION, f"{answer}, {buffer}", check=check)
+    if buffer is None:
+        raise Skipped("X3", str(answer))
+    try:
+        yield buffer
+    finally:
+        target.release(buffer.handle)
 
 
 class _BufferArguments:
@@ -88,20 +121,19 @@ class _BufferArguments:
             if buffer := self._allocate("GEN-28", number, inputs=[buffer_role(0, number)]):
                 outcome = copy_from(self._target, buffer, self._input_memory(argument.location))
                 self.steps.append(expect_ok("GEN-30", f"copyFrom of input {number}", outcome))
-                self._place(argument, buffer)
+                move_to_buffer(self.request, argument, buffer.token)
         for number, argument in enumerate(self.request.outputs):
             if buffer := self._allocate("GEN-29", number, outputs=[buffer_role(0, number)]):
                 self.outputs[number] = buffer, argument.location.length
-                self._place(argument, buffer)
+                move_to_buffer(self.request, argument, buffer.token)
         if not self._handles and all(step.holds for step in self.steps):
             raise Skipped("X3", "the device allocates no buffer for any argument")
 
-    def _allocate(self, check: str, number: int, **roles: Sequence[types_pb2.BufferRole]) -> AllocatedBuffer | None:
+    def _allocate(self, check: str, number: int, **roles: Roles) -> AllocatedBuffer | None:
         outcome, buffer = allocate(self._target, [self._model], **roles)  # type: ignore[arg-type]
         holds = is_valid_allocation(outcome, buffer)
         stimulus = f"allocate for {'input' if 'inputs' in roles else 'output'} {number}"
-        expected = "a buffer and a token above 0, or GENERAL_FAILURE"
-        self.steps.append(PathStep(check, holds, stimulus, expected, f"{outcome}, {buffer}"))
+        self.steps.append(PathStep(check, holds, stimulus, VALID_ALLOCATION, f"{outcome}, {buffer}"))
         if buffer is not None:
             self._handles.append(buffer.handle)
         return buffer if holds else None
@@ -113,10 +145,6 @@ class _BufferArguments:
             return types_pb2.Memory(inline=pool.inline[location.offset : location.offset + location.length])
         offset = pool.mapped.offset + location.offset
         return mapped_pool(pool.mapped.memory, offset=offset, length=location.length)
-
-    def _place(self, argument: types_pb2.RequestArgument, buffer: AllocatedBuffer) -> None:
-        place_in_pool(argument, len(self.request.pools))
-        self.request.pools.add().token = buffer.token
 
     def read_outputs(self, execution: ExecutionOutcome) -> ExecutionOutcome:
         """Return the execution with the outputs that lie in buffers. A zero-sized output is not copied."""
@@ -140,6 +168,12 @@ def place_in_pool(argument: types_pb2.RequestArgument, pool: int) -> None:
     """Move an argument to a pool that is a buffer: its location has only the pool's index."""
     argument.location.Clear()
     argument.location.pool_index = pool
+
+
+def move_to_buffer(request: types_pb2.Request, argument: types_pb2.RequestArgument, token: int) -> None:
+    """Move an argument of a request to a buffer, in a pool of its own."""
+    place_in_pool(argument, len(request.pools))
+    request.pools.add().token = token
 
 
 def with_buffers(base: ExecutionPath) -> ExecutionPath:

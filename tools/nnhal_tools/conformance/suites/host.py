@@ -20,7 +20,7 @@ from nnhal_tools.conformance.device.results import PreparationOutcome
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.hosting.service import EXTENSION, ID, HostedWitness, hosted_witness
 from nnhal_tools.conformance.paths import CALLS, reachable_calls
-from nnhal_tools.conformance.paths.buffers import allocate, buffer_role, copy_from, copy_to, place_in_pool
+from nnhal_tools.conformance.paths.buffers import allocate, buffer_role, copy_from, copy_to, move_to_buffer
 from nnhal_tools.conformance.registry import check
 from nnhal_tools.conformance.suites.extra.device import expect_well_formed
 from nnhal_tools.conformance.vectors.builtin.writer import CaseGraph, make_case
@@ -183,8 +183,7 @@ def extension_in_buffers(target: Target, recorder: CheckRecorder) -> None:
         answer = copy_from(session, buffer, types_pb2.Memory(inline=ROW.tobytes()))
         recorder.expect_status(answer, "copyFrom, an extension type")
         request = _row_request()
-        place_in_pool(request.inputs[0], len(request.pools))
-        request.pools.add().token = buffer.token
+        move_to_buffer(request, request.inputs[0], buffer.token)
         execution = session.execute(model, request)
         right = execution.outcome.status == ErrorStatus.NONE and execution.output_bytes == [ROW.tobytes()]
         got = f"{execution.outcome} {execution.output_bytes}"

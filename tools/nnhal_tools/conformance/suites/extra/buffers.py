@@ -1,25 +1,24 @@
 """Buffers: state after failures, tokens, shapes (EXTRA-09 to -11)."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 
 import numpy as np
 
 from nnhal.types import AnyArray, ErrorStatus
 from nnhal.v1 import types_pb2
-from nnhal_tools.conformance.check import CheckFailed, CheckRecorder, Skipped
+from nnhal_tools.conformance.check import CheckFailed, CheckRecorder
 from nnhal_tools.conformance.device.options import DEFAULT_RUN, RunOptions
 from nnhal_tools.conformance.device.preparation_gate import query_and_prepare
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.paths import CALLS, reachable_calls
 from nnhal_tools.conformance.paths.buffers import (
     AllocatedBuffer,
-    allocate,
+    allocated_buffer,
     buffer_role,
     copy_from,
     copy_to,
-    is_valid_allocation,
-    place_in_pool,
+    move_to_buffer,
 )
 from nnhal_tools.conformance.registry import check
 from nnhal_tools.conformance.suites.extra.fences import WaitingLauncher, create_fence, signal_fence
@@ -35,38 +34,6 @@ from nnhal_tools.conformance.vectors.samples import (
 ADD, ENDLESS = "add_float", "while_without_end"
 
 FAILURE, INVALID = ErrorStatus.GENERAL_FAILURE, ErrorStatus.INVALID_ARGUMENT
-
-Roles = Sequence[types_pb2.BufferRole]
-
-
-@contextmanager
-def allocated_buffer(
-    target: Target,
-    recorder: CheckRecorder,
-    models: Sequence[bytes],
-    inputs: Roles = (),
-    outputs: Roles = (),
-) -> Iterator[AllocatedBuffer]:
-    """Allocate a buffer, and release it at the end.
-
-    Raises:
-        Skipped: X3: the device allocates no buffer for these roles.
-    """
-    answer, buffer = allocate(target, models, inputs, outputs)
-    expected = "a buffer and a token, or GENERAL_FAILURE"
-    recorder.expect(is_valid_allocation(answer, buffer), "a valid allocation", expected, f"{answer}, {buffer}")
-    if buffer is None:
-        raise Skipped("X3", str(answer))
-    try:
-        yield buffer
-    finally:
-        target.release(buffer.handle)
-
-
-def move_to_buffer(request: types_pb2.Request, argument: types_pb2.RequestArgument, token: int) -> None:
-    """Move an argument of a request to a buffer."""
-    place_in_pool(argument, len(request.pools))
-    request.pools.add().token = token
 
 
 def _copy_in(

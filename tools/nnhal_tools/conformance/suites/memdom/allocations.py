@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from nnhal.types import ErrorStatus
-from nnhal.v1 import types_pb2
-from nnhal_tools.conformance.paths.buffers import allocate, buffer_role
+from nnhal_tools.conformance.paths.buffers import Roles, allocate, buffer_role
 from nnhal_tools.conformance.suites.memdom.bench import (
     OPERANDS,
     BufferBench,
@@ -23,8 +22,6 @@ INVALID_PROBABILITIES = (10.0, 0.0, -0.5)
 REFUSAL_STATUSES = (ErrorStatus.INVALID_ARGUMENT, ErrorStatus.GENERAL_FAILURE)
 
 QUANTIZED = [operand for operand in OPERANDS if operand.is_quantized]
-
-Roles = Sequence[types_pb2.BufferRole]
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ ADD(Z) has one ADD whose activation is an input.
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from math import prod
 
-from nnhal.types import DTYPES, OperandType
+from nnhal.types import DTYPES, ErrorStatus, OperandType
 from nnhal.v1 import types_pb2
-from nnhal_tools.conformance.check import CheckRecorder, Skipped
+from nnhal_tools.conformance.check import CheckRecorder
 from nnhal_tools.conformance.device.options import RunOptions
 from nnhal_tools.conformance.device.preparation_gate import query_and_prepare
 from nnhal_tools.conformance.device.results import CallOutcome, ExecutionOutcome
@@ -18,9 +19,9 @@ from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.paths import CALLS, check_steps
 from nnhal_tools.conformance.paths.buffers import (
     AllocatedBuffer,
-    allocate,
+    Roles,
+    allocated_buffer,
     copy_from,
-    is_valid_allocation,
     place_in_pool,
 )
 from nnhal_tools.conformance.registry import check
@@ -50,10 +51,7 @@ class TestOperand:
     @property
     def size(self) -> int:
         """Size in bytes of the shape [1, 32, 32, 8] in its type."""
-        count = 1
-        for length in SHAPE:
-            count *= length
-        return count * DTYPES[OperandType[self.type]].itemsize
+        return prod(SHAPE) * DTYPES[OperandType[self.type]].itemsize
 
     @property
     def with_other_type(self) -> "TestOperand":
@@ -106,32 +104,18 @@ def _model(graph: CaseGraph) -> Case:
 
 
 @dataclass(frozen=True)
-class ClientArgument:
-    """Argument in memory of the client.
+class Argument:
+    """Argument in memory of the client, or in a buffer.
 
     Attributes:
-        size: the size in bytes.
+        size: the size in bytes, in memory of the client.
         dimensions: the dimensions in the request.
+        token: the token of the buffer, or an invalid token; None for memory of the client.
     """
 
-    size: int
+    size: int = 0
     dimensions: Sequence[int] = ()
-
-
-@dataclass(frozen=True)
-class BufferArgument:
-    """Argument in a buffer.
-
-    Attributes:
-        token: the token of the buffer, or an invalid token.
-        dimensions: the dimensions in the request.
-    """
-
-    token: int
-    dimensions: Sequence[int] = ()
-
-
-Argument = ClientArgument | BufferArgument
+    token: int | None = None
 
 
 class BufferBench:
@@ -166,8 +150,8 @@ class BufferBench:
     def allocate(
         self,
         models: Sequence[bytes],
-        inputs: Sequence[types_pb2.BufferRole] = (),
-        outputs: Sequence[types_pb2.BufferRole] = (),
+        inputs: Roles = (),
+        outputs: Roles = (),
         dimensions: Sequence[int] = (),
     ) -> AllocatedBuffer:
         """Allocate a buffer (MEMDOM-25).
@@ -175,16 +159,8 @@ class BufferBench:
         Raises:
             Skipped: X3: the device allocates no buffer for these roles.
         """
-        answer, buffer = allocate(self.target, models, inputs, outputs, dimensions)
-        expected = "a buffer and a token, or GENERAL_FAILURE"
-        got = f"{answer}, {buffer}"
-        self.recorder.expect(
-            is_valid_allocation(answer, buffer), "a valid allocation", expected, got, check="MEMDOM-25"
-        )
-        if buffer is None:
-            raise Skipped("X3", str(answer))
-        self._stack.callback(self.target.release, buffer.handle)
-        return buffer
+        allocated = allocated_buffer(self.target, self.recorder, models, inputs, outputs, dimensions, check="MEMDOM-25")
+        return self._stack.enter_context(allocated)
 
     def initialize(self, buffer: AllocatedBuffer, dimensions: Sequence[int] = ()) -> None:
         """Initialize a buffer with a copy (MEMDOM-35, or -36 with dimensions)."""
@@ -211,10 +187,7 @@ def make_request(inputs: Sequence[Argument], outputs: Sequence[Argument]) -> typ
     Arguments in the same buffer share its pool.
     """
     request = types_pb2.Request()
-    sizes = [
-        sum(argument.size for argument in arguments if isinstance(argument, ClientArgument))
-        for arguments in (inputs, outputs)
-    ]
+    sizes = [sum(argument.size for argument in arguments) for arguments in (inputs, outputs)]
     request.pools.add().pool.inline = bytes(max(sizes[0], 1))
     request.pools.add().returned.size = max(sizes[1], 1)
     pools: dict[int, int] = {}
@@ -222,12 +195,9 @@ def make_request(inputs: Sequence[Argument], outputs: Sequence[Argument]) -> typ
         offset = 0
         for argument in arguments:
             message = messages.add(dimensions=argument.dimensions)
-            if isinstance(argument, ClientArgument):
-                message.location.pool_index, message.location.offset, message.location.length = (
-                    number,
-                    offset,
-                    argument.size,
-                )
+            if argument.token is None:
+                location = message.location
+                location.pool_index, location.offset, location.length = number, offset, argument.size
                 offset += argument.size
                 continue
             if argument.token not in pools:
@@ -256,9 +226,6 @@ def buffer_check(id_: str, operands: Sequence[TestOperand] = OPERANDS) -> Callab
     return register
 
 
-def expect_status(bench: BufferBench, check_: str, stimulus: str, status: int, answer: CallOutcome) -> None:
+def expect_status(bench: BufferBench, check_: str, stimulus: str, status: ErrorStatus, answer: CallOutcome) -> None:
     """Expect a call to end with a status."""
-    expected = CallOutcome(status)
-    bench.recorder.expect(
-        answer.status == status, f"{stimulus} ({bench.operand.type})", str(expected), answer, check=check_
-    )
+    bench.recorder.expect_status(answer, f"{stimulus} ({bench.operand.type})", status, check=check_)
