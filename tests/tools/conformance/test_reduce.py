@@ -13,7 +13,7 @@ from nnhal.wire import to_model
 from nnhal_tools.conformance import reduce as reduction
 from nnhal_tools.conformance.reduce import reduce_case, write_case
 from nnhal_tools.conformance.vectors.case import Case, read_cases
-from nnhal_tools.conformance.vectors.output_difference import first_difference
+from nnhal_tools.conformance.vectors.outputs import first_difference
 from tests.driver.one_operation import execute, prepare
 from tests.shared import shared
 

@@ -3,9 +3,9 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Protocol
 
 from nnhal.types import ErrorStatus
 from nnhal_tools.conformance.ids import validate_id
@@ -114,10 +114,6 @@ class Result:
     expected: str = ""
     got: str = ""
     types: list[str] = field(default_factory=list)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the entry of the JSON report."""
-        return asdict(self)
 
 
 class Answer(Protocol):

@@ -66,11 +66,7 @@ def check(id_: str, title: str = "", *, exclusive: bool = False) -> Callable[[De
     return register
 
 
-def _always(case: Case) -> bool:
-    return True
-
-
-def vector_check(suite: str, applies: Callable[[Case], bool] = _always) -> Callable[[VectorBody], VectorBody]:
+def vector_check(suite: str, applies: Callable[[Case], bool] = lambda case: True) -> Callable[[VectorBody], VectorBody]:
     """Register the vector check of a suite.
 
     Raises:

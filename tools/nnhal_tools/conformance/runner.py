@@ -95,12 +95,8 @@ def plan_tasks(
     return tasks
 
 
-def _ignore() -> None:
-    pass
-
-
 def run_tasks(
-    config: TargetConfig, tasks: Sequence[CheckTask], jobs: int, on_done: Callable[[], None] = _ignore
+    config: TargetConfig, tasks: Sequence[CheckTask], jobs: int, on_done: Callable[[], None] = lambda: None
 ) -> Iterator[Result]:
     """Run tasks and yield their results as they come.
 

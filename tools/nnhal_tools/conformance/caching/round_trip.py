@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from nnhal.types import ErrorStatus
 from nnhal.v1 import types_pb2
 from nnhal_tools.conformance.caching.files import CacheFolder, CacheHandles
-from nnhal_tools.conformance.caching.models import NUMBER_KINDS
+from nnhal_tools.conformance.caching.models import NUMBER_KINDS, mobilenet
 from nnhal_tools.conformance.check import CheckFailed, CheckRecorder, NotServiceSpecific, Skipped, attribute_failures
 from nnhal_tools.conformance.device.calls import collect_preparation
 from nnhal_tools.conformance.device.options import MEDIUM, PreparationOptions, RunOptions
-from nnhal_tools.conformance.device.results import CallOutcome, PreparationOutcome
+from nnhal_tools.conformance.device.results import AGREEMENT, CallOutcome, PreparationOutcome
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.paths import PATHS, check_steps
 from nnhal_tools.conformance.registry import check
@@ -39,6 +39,11 @@ class RetrievedModel:
     def is_refused(self) -> bool:
         """True for GENERAL_FAILURE without a model."""
         return self.outcome.status == ErrorStatus.GENERAL_FAILURE and not self.model
+
+    @property
+    def agrees(self) -> bool:
+        """True if there is a model if and only if the status is NONE."""
+        return (self.outcome.status == ErrorStatus.NONE) == bool(self.model)
 
     def __str__(self) -> str:
         return f"{self.outcome}{', a model' if self.model else ''}"
@@ -164,10 +169,8 @@ class CacheRoundTrip:
             preparation = prepare_and_save(self.target, self.model, file_cache(token, files))
         except NotServiceSpecific as error:
             raise CheckFailed("CACHE-05", stimulus, "a successful launch", error) from None
-        launch = preparation.launch
-        self.recorder.expect(
-            launch.status == ErrorStatus.NONE, stimulus, "a successful launch", launch, check="CACHE-05"
-        )
+        succeeded = preparation.launch.status == ErrorStatus.NONE
+        self.recorder.expect(succeeded, stimulus, "a successful launch", preparation.launch, check="CACHE-05")
         succeeded = preparation.callback.status == ErrorStatus.NONE and bool(preparation.model)
         got = f"{preparation.callback}, {'a' if preparation.model else 'no'} model"
         self.recorder.expect(succeeded, stimulus, "NONE and a model in the callback", got, check="CACHE-06")
@@ -251,6 +254,14 @@ class CacheRoundTrip:
             if again.model:
                 self.check_execution("CACHE-09", again.model, "the model that the fallback prepared")
 
+    def expect_agreement(self, check_: str, retrieved: RetrievedModel, stimulus: str) -> None:
+        """Check that there is a model if and only if the status is NONE.
+
+        Raises:
+            CheckFailed: it is not so.
+        """
+        self.recorder.expect(retrieved.agrees, stimulus, AGREEMENT, retrieved, check=check_)
+
     def expect_refused(self, check_: str, retrieved: RetrievedModel, defect: str) -> None:
         """Check that the status is GENERAL_FAILURE and that there is no model.
 
@@ -265,7 +276,7 @@ RoundTripBody = Callable[[CacheRoundTrip], None]
 
 
 def round_trip_check(
-    id_: str, title: str = "", *, models: Callable[[str], Case], kinds: Sequence[str] = NUMBER_KINDS
+    id_: str, title: str = "", *, models: Callable[[str], Case] = mobilenet, kinds: Sequence[str] = NUMBER_KINDS
 ) -> Callable[[RoundTripBody], RoundTripBody]:
     """Register a check once for each kind of numbers, each on a round trip of its own.
 
@@ -278,17 +289,12 @@ def round_trip_check(
 
     def register(body: RoundTripBody) -> RoundTripBody:
         for kind in kinds:
-            check(id_, f"{title} {kind}".lstrip())(_device_body(models, kind, body))
+
+            def run(target: Target, recorder: CheckRecorder, kind: str = kind) -> None:
+                with CacheRoundTrip(target, recorder, models(kind)) as trip:
+                    body(trip)
+
+            check(id_, f"{title} {kind}".lstrip())(run)
         return body
 
     return register
-
-
-def _device_body(
-    models: Callable[[str], Case], kind: str, body: RoundTripBody
-) -> Callable[[Target, CheckRecorder], None]:
-    def run(target: Target, recorder: CheckRecorder) -> None:
-        with CacheRoundTrip(target, recorder, models(kind)) as trip:
-            body(trip)
-
-    return run

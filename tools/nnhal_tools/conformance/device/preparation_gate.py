@@ -14,7 +14,7 @@ from nnhal_tools.conformance.check import (
     attribute_failures,
 )
 from nnhal_tools.conformance.device.options import PREPARE_MODEL, PreparationOptions, both_preparations
-from nnhal_tools.conformance.device.results import CallOutcome, PreparationOutcome
+from nnhal_tools.conformance.device.results import AGREEMENT, CallOutcome, PreparationOutcome
 from nnhal_tools.conformance.device.target import Target
 
 
@@ -33,13 +33,8 @@ class SupportedOperations:
             raise CheckFailed("PREP-01", "getSupportedOperations", "NONE", error) from None
         recorder.expect_status(outcome, "getSupportedOperations", check="PREP-01")
         count = len(model.main.operations)
-        recorder.expect(
-            0 < len(supported) == count,
-            "getSupportedOperations",
-            f"a value for each of {count} operations",
-            f"{len(supported)} values",
-            check="PREP-02",
-        )
+        expected, got = f"a value for each of {count} operations", f"{len(supported)} values"
+        recorder.expect(0 < len(supported) == count, "getSupportedOperations", expected, got, check="PREP-02")
         return SupportedOperations(supported)
 
     @property
@@ -92,14 +87,7 @@ def _check_callback(recorder: CheckRecorder, preparation: PreparationOutcome, ca
     launch = preparation.launch
     recorder.expect(launch.status == ErrorStatus.NONE, call, "a successful launch", launch, check="PREP-03")
     recorder.expect(bool(preparation.callbacks), call, "a callback", "none", check="PREP-04")
-    agrees = (preparation.callback.status == ErrorStatus.NONE) == bool(preparation.model)
-    recorder.expect(
-        agrees,
-        call,
-        "a model if and only if the status is NONE",
-        f"{preparation.callback} {'with' if preparation.model else 'without'} a model",
-        check="PREP-06",
-    )
+    recorder.expect(preparation.agrees, call, AGREEMENT, preparation.got, check="PREP-06")
 
 
 def query_and_prepare(

@@ -40,6 +40,10 @@ class CallOutcome:
 OK = CallOutcome(ErrorStatus.NONE)
 
 
+AGREEMENT = "a model if and only if the status is NONE"
+"""Expectation of `agrees`."""
+
+
 @dataclass
 class PreparationOutcome:
     """Events of a preparation.
@@ -61,6 +65,11 @@ class PreparationOutcome:
             return CallOutcome(ErrorStatus.GENERAL_FAILURE, "no callback")
         first = self.callbacks[0]
         return CallOutcome(first.status, first.reason, first.rule)
+
+    @property
+    def agrees(self) -> bool:
+        """True if there is a model if and only if the status in the callback is NONE."""
+        return (self.callback.status == ErrorStatus.NONE) == bool(self.model)
 
     @property
     def got(self) -> str:

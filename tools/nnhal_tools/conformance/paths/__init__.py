@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from nnhal_tools.conformance.device.data_connection import is_data_socket_reachable
 from nnhal_tools.conformance.device.target import Target
-from nnhal_tools.conformance.paths import burst, defined, fenced, local, reusable, synchronous  # noqa: F401  (they register)
+from nnhal_tools.conformance.paths import burst, defined, fenced, local, reusable  # noqa: F401  (they register)
 from nnhal_tools.conformance.paths.buffers import with_buffers
 from nnhal_tools.conformance.paths.path import REGISTERED, ExecutionPath, check_steps
 
@@ -12,11 +12,9 @@ _FAMILIES = ("SYNC", "BURST", "FENCED")
 _STREAMS = ("BURST-STREAM", "BURST-C-STREAM", "BURST-D-STREAM")
 
 
-def _sort_key(code: str) -> tuple[int, str]:
-    return _FAMILIES.index(code.partition("-")[0]), code
-
-
-CALLS: dict[str, ExecutionPath] = {code: REGISTERED[code] for code in sorted(REGISTERED, key=_sort_key)}
+CALLS: dict[str, ExecutionPath] = dict(
+    sorted(REGISTERED.items(), key=lambda item: (_FAMILIES.index(item[0].partition("-")[0]), item[0]))
+)
 """Paths with arguments in memory: each call of the contract that executes, and the data socket."""
 
 PATHS = CALLS | {f"{code}/BUFFER": with_buffers(path) for code, path in CALLS.items() if code not in _STREAMS}

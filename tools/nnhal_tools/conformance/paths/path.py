@@ -39,7 +39,10 @@ class ExecutionPath:
         return self.execute(target, model, request, options)
 
 
-REGISTERED: dict[str, ExecutionPath] = {}
+REGISTERED = {
+    "SYNC": ExecutionPath(Target.execute, "GEN-04"),
+    "SYNC-C": ExecutionPath(Target.execute_with_config, "GEN-04"),
+}
 """Paths by code. `-STREAM`: the same calls of a burst over one stream; `-LOCAL`: over the data socket."""
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ def write_json(path: Path, info: RunInfo, results: Sequence[Result]) -> None:
     """
     report = _facts_as_json(info) | {
         "summary": summary_line(results),
-        "results": [result.as_json() for result in sorted(results, key=lambda r: (r.suite, r.name, r.path))],
+        "results": [asdict(result) for result in sorted(results, key=lambda r: (r.suite, r.name, r.path))],
     }
     if shares := by_backend(results, info):
         report["backends"] = [_share_as_json(share) for share in shares]

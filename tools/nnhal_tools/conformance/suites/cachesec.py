@@ -6,10 +6,8 @@ Each check uses ten seeds, as the vendor test suite does. A failure names the se
 import random
 from collections.abc import Callable
 
-from nnhal.types import ErrorStatus
-from nnhal_tools.conformance.caching.models import mobilenet
 from nnhal_tools.conformance.caching.round_trip import TOKEN, CacheRoundTrip, RetrievedModel, round_trip_check
-from nnhal_tools.conformance.check import NotServiceSpecific, Skipped
+from nnhal_tools.conformance.check import CheckFailed, NotServiceSpecific, Skipped
 
 SEEDS = range(10)
 
@@ -34,32 +32,20 @@ def _append(trial: CacheRoundTrip, name: str, rng: random.Random) -> str:
     return f"{len(data)} bytes appended to {name}"
 
 
-def _expect_refused(trial: CacheRoundTrip, check: str, retrieved: RetrievedModel, situation: str) -> None:
-    trial.expect_refused(check, retrieved, situation)
-
-
 def _expect_unharmed(trial: CacheRoundTrip, check: str, retrieved: RetrievedModel, situation: str) -> None:
     """Expect a model if and only if the status is NONE, and a device that still responds."""
-    agrees = (retrieved.outcome.status == ErrorStatus.NONE) == bool(retrieved.model)
-    trial.recorder.expect(
-        agrees,
-        f"prepareModelFromCache, {situation}",
-        "a model if and only if the status is NONE",
-        retrieved,
-        check=check,
-    )
+    trial.expect_agreement(check, retrieved, f"prepareModelFromCache, {situation}")
     try:
         trial.target.ping()
     except NotServiceSpecific as error:
-        trial.recorder.expect(
-            False, f"a ping after prepareModelFromCache, {situation}", "a response", error, check=check
-        )
+        stimulus = f"a ping after prepareModelFromCache, {situation}"
+        raise CheckFailed(check, stimulus, "a response", error) from None
 
 
 def _register(
     check: str, kind: str, tamper: Tamper, expect: Callable[[CacheRoundTrip, str, RetrievedModel, str], None]
 ) -> None:
-    @round_trip_check(check, models=mobilenet)
+    @round_trip_check(check)
     def body(trial: CacheRoundTrip) -> None:
         trial.require_caching()
         for seed in SEEDS:
@@ -71,13 +57,13 @@ def _register(
                 trial.release_models()
 
 
-_register("CACHESEC-01", "model", _flip, _expect_refused)
-_register("CACHESEC-02", "model", _append, _expect_refused)
+_register("CACHESEC-01", "model", _flip, CacheRoundTrip.expect_refused)
+_register("CACHESEC-02", "model", _append, CacheRoundTrip.expect_refused)
 _register("CACHESEC-03", "data", _flip, _expect_unharmed)
 _register("CACHESEC-04", "data", _append, _expect_unharmed)
 
 
-@round_trip_check("CACHESEC-05", models=mobilenet)
+@round_trip_check("CACHESEC-05")
 def another_token(trial: CacheRoundTrip) -> None:
     """Check that a token with one flipped bit is refused."""
     trial.require_caching()

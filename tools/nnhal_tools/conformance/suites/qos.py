@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from nnhal.types import ErrorStatus
 from nnhal_tools.conformance.check import CheckRecorder, Result, Skipped, run_check
 from nnhal_tools.conformance.device.options import PreparationOptions, RunOptions
-from nnhal_tools.conformance.device.results import CallOutcome, ExecutionOutcome, PreparationOutcome
+from nnhal_tools.conformance.device.results import AGREEMENT, CallOutcome, ExecutionOutcome, PreparationOutcome
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.paths import CALLS, check_steps
 from nnhal_tools.conformance.registry import new_result, vector_check
@@ -70,20 +70,12 @@ def _qos(target: Target, case: Case, recorder: CheckRecorder) -> None:
 
 def _check_preparation(recorder: CheckRecorder, preparation: PreparationOutcome, check: str, supported: bool) -> None:
     stimulus = f"prepareModel, {_description(check)}"
-    recorder.expect(
-        preparation.launch.status == ErrorStatus.NONE, stimulus, "NONE at launch", preparation.launch, check="QOS-02"
-    )
-    callback = preparation.callback
+    launch, callback = preparation.launch, preparation.callback
+    recorder.expect(launch.status == ErrorStatus.NONE, stimulus, "NONE at launch", launch, check="QOS-02")
     is_none = callback.status == ErrorStatus.NONE
     if not is_none:
         recorder.expect(not preparation.model, stimulus, "no model with an error", callback, check="QOS-03")
-    recorder.expect(
-        is_none == bool(preparation.model),
-        stimulus,
-        "a model if and only if the status is NONE",
-        callback,
-        check="QOS-09",
-    )
+    recorder.expect(preparation.agrees, stimulus, AGREEMENT, callback, check="QOS-09")
     if not is_none and not supported:
         raise Skipped("X1", f"not fully supported: {callback}")
     _check_status(recorder, check, stimulus, preparation.callback)

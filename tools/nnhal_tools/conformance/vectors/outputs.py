@@ -1,12 +1,13 @@
-"""Checks of an execution's results against its vector (GEN-12, GEN-13, GEN-17, GEN-18)."""
+"""Checks of an execution's results against its vector (GEN-12, GEN-13, GEN-17, GEN-18; checklist 3.8)."""
 
 from collections.abc import Sequence
 
-from nnhal.types import DTYPES, AnyArray
+import numpy as np
+
+from nnhal.types import DTYPES, AnyArray, type_name
 from nnhal_tools.conformance.check import CheckFailed, CheckRecorder
 from nnhal_tools.conformance.device.results import ExecutionOutcome
-from nnhal_tools.conformance.vectors.case import Case
-from nnhal_tools.conformance.vectors.output_difference import first_difference, multinomial_difference
+from nnhal_tools.conformance.vectors.case import Case, ExpectedOutput
 
 
 def check_timing(
@@ -59,9 +60,7 @@ def check_outputs(recorder: CheckRecorder, case: Case, execution: ExecutionOutco
     arrays = output_arrays(case, execution, check)
     for i, (expected, array) in enumerate(zip(case.outputs, arrays, strict=True)):
         if difference := first_difference(expected, array):
-            raise CheckFailed(
-                check, f"data of output {i} of {case.main_operations[-1]}", difference.expected, difference.got
-            )
+            raise CheckFailed(check, f"data of output {i} of {case.main_operations[-1]}", *difference)
     if problem := multinomial_difference(case, arrays):
         raise CheckFailed(check, "distribution of output 0", "the softmax of the input", problem)
 
@@ -84,3 +83,43 @@ def output_arrays(case: Case, execution: ExecutionOutcome, check: str) -> Sequen
             raise CheckFailed(check, f"data of output {i}", f"{size} bytes", got)
         arrays.append(data.view(DTYPES[expected.type]).reshape(expected.array.shape))
     return arrays
+
+
+def first_difference(expected: ExpectedOutput, actual: AnyArray) -> tuple[str, str] | None:
+    """Return the first element outside the tolerance, as text: what was expected and got. Return None without one.
+
+    The condition is |actual - expected| <= atol + rtol * |expected|, in double precision, on the stored values.
+    """
+    if expected.ignored:
+        return None
+    expected_values = expected.array.astype(np.float64).ravel()
+    actual_values = actual.astype(np.float64).ravel()
+    with np.errstate(invalid="ignore"):
+        tolerances = expected.atol + expected.rtol * np.abs(expected_values)
+        wrong = ~(np.abs(actual_values - expected_values) <= tolerances)
+    if not wrong.any():
+        return None
+    first = int(wrong.argmax())
+    index = [int(i) for i in np.unravel_index(first, expected.array.shape)]
+    return (
+        f"{type_name(expected.type)} element {index} = {expected_values[first]:.9g} within {tolerances[first]:.3g}",
+        f"{actual_values[first]:.9g} ({int(wrong.sum())} of {wrong.size} elements differ)",
+    )
+
+
+def multinomial_difference(case: Case, outputs: Sequence[AnyArray]) -> str | None:
+    """Compare the class frequencies of RANDOM_MULTINOMIAL with the softmax of its input, and return the worst one.
+
+    Return None if all are within the tolerance, or the vector is of another operation.
+    """
+    tolerance = case.multinomial_tolerance
+    logits = case.inputs[0]
+    if tolerance is None or logits is None:
+        return None
+    powers = np.exp(logits.astype(np.float64).ravel())
+    expected = powers / powers.sum()
+    actual = np.bincount(outputs[0].ravel().astype(np.int64), minlength=expected.size) / outputs[0].size
+    worst = int(np.abs(actual - expected).argmax())
+    if abs(actual[worst] - expected[worst]) <= tolerance:
+        return None
+    return f"class {worst} has frequency {actual[worst]:.4f}, expected {expected[worst]:.4f} within {tolerance}"

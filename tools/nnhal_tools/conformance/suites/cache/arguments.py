@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from nnhal_tools.conformance.caching.files import READ_ONLY, WRITE_ONLY, CacheHandles
-from nnhal_tools.conformance.caching.models import mobilenet
 from nnhal_tools.conformance.caching.round_trip import CacheRoundTrip, round_trip_check
 from nnhal_tools.conformance.check import NotServiceSpecific, Skipped, attribute_failures
 
@@ -91,12 +90,12 @@ def _retrieve_with_wrong_files(
 
 
 def _register_number(situation: str, saving: str, retrieving: str, wrong_files: WrongFiles) -> None:
-    @round_trip_check(saving, f"saving with {situation}", models=mobilenet)
+    @round_trip_check(saving, f"saving with {situation}")
     def save(trial: CacheRoundTrip) -> None:
         with attribute_failures(saving):
             _save_with_wrong_files(trial, saving, situation, wrong_files(trial))
 
-    @round_trip_check(retrieving, f"retrieving with {situation}", models=mobilenet)
+    @round_trip_check(retrieving, f"retrieving with {situation}")
     def retrieve(trial: CacheRoundTrip) -> None:
         with attribute_failures(retrieving):
             _retrieve_with_wrong_files(trial, situation, wrong_files(trial))
@@ -106,7 +105,7 @@ def _register_number(situation: str, saving: str, retrieving: str, wrong_files: 
 def _register_mode(id_: str, action: str, kind: str, mode: int) -> None:
     access = "read" if mode == READ_ONLY else "write"
 
-    @round_trip_check(id_, f"{action}, {access}-only {kind} files", models=mobilenet)
+    @round_trip_check(id_, f"{action}, {access}-only {kind} files")
     def each_file(trial: CacheRoundTrip) -> None:
         names = trial.model_files if kind == "model" else trial.data_files
         _require_files(names, kind)

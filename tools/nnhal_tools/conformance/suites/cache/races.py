@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from nnhal.types import ErrorStatus
 from nnhal_tools.conformance.caching.models import operation_chain
 from nnhal_tools.conformance.caching.round_trip import (
     TOKEN,
@@ -80,11 +79,7 @@ def _copy(trial: CacheRoundTrip, contents: dict[str, bytes], times: int = 1) -> 
 
 def _expect_add_or_nothing(trial: CacheRoundTrip, check: str, retrieved: RetrievedModel) -> None:
     """Expect any status, a model if and only if the status is NONE, and only ADD as the model."""
-    is_none = retrieved.outcome.status == ErrorStatus.NONE
-    stimulus = "prepareModelFromCache while model files are overwritten"
-    trial.recorder.expect(
-        is_none == bool(retrieved.model), stimulus, "a model if and only if the status is NONE", retrieved, check=check
-    )
+    trial.expect_agreement(check, retrieved, "prepareModelFromCache while model files are overwritten")
     if retrieved.model:
         trial.check_execution(check, retrieved.model, "a model from the cache", ["SYNC"])
     trial.release_models()

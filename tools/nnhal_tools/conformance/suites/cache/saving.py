@@ -1,6 +1,5 @@
 """Saving and retrieving with the right files (CACHE-01 to -07, -10 to -15)."""
 
-from nnhal_tools.conformance.caching.models import mobilenet
 from nnhal_tools.conformance.caching.round_trip import (
     CacheRoundTrip,
     RetrievedModel,
@@ -21,25 +20,25 @@ for _id in ("CACHE-01", "CACHE-02", "CACHE-03"):
     check(_id)(needed_files)
 
 
-@round_trip_check("CACHE-04", models=mobilenet)
+@round_trip_check("CACHE-04")
 def supported_operations(trial: CacheRoundTrip) -> None:
     """Check getSupportedOperations, which the start of the round trip calls."""
 
 
-@round_trip_check("CACHE-05", "save: launch", models=mobilenet)
+@round_trip_check("CACHE-05", "save: launch")
 def save_launch(trial: CacheRoundTrip) -> None:
     """Check the launch of a save with the right files."""
     trial.save_to_files()
 
 
-@round_trip_check("CACHE-06", "save: callback", models=mobilenet)
+@round_trip_check("CACHE-06", "save: callback")
 def save_callback(trial: CacheRoundTrip) -> None:
     """Check the callbacks of two saves into the same right files."""
     trial.save_to_files()
     trial.save_to_files()
 
 
-@round_trip_check("CACHE-07", "retrieval", models=mobilenet)
+@round_trip_check("CACHE-07", "retrieval")
 def retrieval(trial: CacheRoundTrip) -> None:
     """Check retrievals from files without a saved model, and from files with one."""
     trial.retrieve_from_files()
@@ -47,7 +46,7 @@ def retrieval(trial: CacheRoundTrip) -> None:
     trial.retrieve_from_files()
 
 
-@round_trip_check("CACHE-10", "no files needed", models=mobilenet)
+@round_trip_check("CACHE-10", "no files needed")
 def no_files_needed(trial: CacheRoundTrip) -> None:
     """Check that retrieving fails after any preparation. Applies only if the device needs no files."""
     if trial.needs_files:
@@ -55,7 +54,7 @@ def no_files_needed(trial: CacheRoundTrip) -> None:
     _save_and_retrieve(trial)
 
 
-@round_trip_check("CACHE-11", "saved model", models=mobilenet)
+@round_trip_check("CACHE-11", "saved model")
 def saved_model(trial: CacheRoundTrip) -> None:
     """Check that a saved model can be retrieved (CACHE-11) and executes correctly (CACHE-12)."""
     trial.require_caching()
@@ -63,7 +62,7 @@ def saved_model(trial: CacheRoundTrip) -> None:
     _expect_saved_model(trial, retrieved, "CACHE-11", "CACHE-12", "a saved model")
 
 
-@round_trip_check("CACHE-12", "executed after release of the original", models=mobilenet)
+@round_trip_check("CACHE-12", "executed after release of the original")
 def saved_model_executes(trial: CacheRoundTrip) -> None:
     """Check that a retrieved model executes correctly after the release of the original."""
     trial.require_caching()
@@ -73,7 +72,7 @@ def saved_model_executes(trial: CacheRoundTrip) -> None:
     _expect_saved_model(trial, retrieved, "CACHE-11", "CACHE-12", "a saved model")
 
 
-@round_trip_check("CACHE-13", "files at offsets", models=mobilenet)
+@round_trip_check("CACHE-13", "files at offsets")
 def files_at_offsets(trial: CacheRoundTrip) -> None:
     """Check that files at offset 2 can be saved to, and files at offset 1 retrieved from (CACHE-13 to -15)."""
     with trial.open_files() as files:

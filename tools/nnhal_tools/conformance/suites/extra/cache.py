@@ -2,7 +2,6 @@
 
 from nnhal.types import ErrorStatus
 from nnhal_tools.conformance.caching.files import CacheHandles
-from nnhal_tools.conformance.caching.models import mobilenet
 from nnhal_tools.conformance.caching.round_trip import (
     TOKEN,
     CacheRoundTrip,
@@ -18,7 +17,7 @@ ID = "EXTRA-21"
 JUNK = b"\xa5"
 
 
-@round_trip_check(ID, "truncation by a save", models=mobilenet)
+@round_trip_check(ID, "truncation by a save")
 def files_truncated_by_save(trial: CacheRoundTrip) -> None:
     """Check that a save truncates larger files, and that the model can then be retrieved."""
     trial.require_caching()
@@ -37,7 +36,7 @@ def files_truncated_by_save(trial: CacheRoundTrip) -> None:
     _expect_retrieved(trial, "after a save into files that were larger")
 
 
-@round_trip_check(ID, "truncated files", models=mobilenet)
+@round_trip_check(ID, "truncated files")
 def truncated_model_files(trial: CacheRoundTrip) -> None:
     """Check that truncated and empty model files are refused."""
     trial.require_caching()
@@ -50,7 +49,7 @@ def truncated_model_files(trial: CacheRoundTrip) -> None:
             trial.expect_refused(ID, trial.retrieve_from_files(), situation)
 
 
-@round_trip_check(ID, "order", models=mobilenet)
+@round_trip_check(ID, "order")
 def swapped_files(trial: CacheRoundTrip) -> None:
     """Check that model files are refused as data files and vice versa."""
     trial.require_caching()
@@ -65,7 +64,7 @@ def swapped_files(trial: CacheRoundTrip) -> None:
     )
 
 
-@round_trip_check(ID, "unused token", models=mobilenet, kinds=("quant8",))
+@round_trip_check(ID, "unused token", kinds=("quant8",))
 def token_without_files(trial: CacheRoundTrip) -> None:
     """Check that preparing without files succeeds with any token."""
     with trial.folder.open_files([], []) as files:
@@ -76,7 +75,7 @@ def token_without_files(trial: CacheRoundTrip) -> None:
             trial.target.release(preparation.model)
 
 
-@round_trip_check(ID, "closed files", models=mobilenet)
+@round_trip_check(ID, "closed files")
 def files_closed_after_the_callback(trial: CacheRoundTrip) -> None:
     """Check that a retrieved model still works when its files are closed and empty."""
     trial.require_caching()
@@ -89,7 +88,7 @@ def files_closed_after_the_callback(trial: CacheRoundTrip) -> None:
     trial.check_execution(ID, retrieved.model, "a model whose cache files were emptied")
 
 
-@round_trip_check(ID, "tampered with after a retrieval", models=mobilenet, kinds=("quant8",))
+@round_trip_check(ID, "tampered with after a retrieval", kinds=("quant8",))
 def model_files_read_each_time(trial: CacheRoundTrip) -> None:
     """Check that a model file is checked again even if the device has retrieved the model before."""
     trial.require_caching()
@@ -102,7 +101,7 @@ def model_files_read_each_time(trial: CacheRoundTrip) -> None:
     trial.expect_refused(ID, trial.retrieve_from_files(), situation)
 
 
-@round_trip_check(ID, "same file twice", models=mobilenet, kinds=("quant8",))
+@round_trip_check(ID, "same file twice", kinds=("quant8",))
 def same_file_twice(trial: CacheRoundTrip) -> None:
     """Check that a file that is given twice is refused, since its second content replaces the first one."""
     trial.require_caching()
@@ -122,7 +121,7 @@ def same_file_twice(trial: CacheRoundTrip) -> None:
     trial.recorder.expect(refused and not retrieved.model, stimulus, expected, retrieved)
 
 
-@round_trip_check("EXTRA-25", models=mobilenet)
+@round_trip_check("EXTRA-25")
 def caching_is_not_a_promise_alone(trial: CacheRoundTrip) -> None:
     """Check that a device that needs cache files saves. One that caches nothing must need none."""
     trial.require_caching()
@@ -132,7 +131,7 @@ def caching_is_not_a_promise_alone(trial: CacheRoundTrip) -> None:
     trial.recorder.expect(bool(retrieved.model), stimulus, "NONE and a model", retrieved)
 
 
-@round_trip_check("EXTRA-26", models=mobilenet, kinds=("quant8",))
+@round_trip_check("EXTRA-26", kinds=("quant8",))
 def rejected_at_launch(trial: CacheRoundTrip) -> None:
     """Check that the launch and the callback reject what must not be retrieved, with the same status."""
     trial.require_caching()

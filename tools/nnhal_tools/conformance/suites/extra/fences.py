@@ -81,22 +81,12 @@ class WaitingExecution:
     def expect_state(self, stimulus: str, state: int, timeout_ns: int = LONG_NS) -> None:
         """Wait for its fence, and expect a state."""
         waited, got = wait_for_fence(self.target, self.fence, timeout_ns)
-        self.recorder.expect(
-            got == state,
-            stimulus,
-            f"fence state {state}",
-            f"{waited}, state {got}",
-        )
+        self.recorder.expect(got == state, stimulus, f"fence state {state}", f"{waited}, state {got}")
 
     def status(self) -> CallOutcome:
         """Return the status of getExecutionInfo, which must succeed."""
         answer, info = get_execution_info(self.target, self.fence)
-        self.recorder.expect(
-            info is not None,
-            "getExecutionInfo",
-            "NONE",
-            answer,
-        )
+        self.recorder.expect(info is not None, "getExecutionInfo", "NONE", answer)
         assert info is not None
         return CallOutcome(info.status, info.reason)
 
@@ -104,12 +94,7 @@ class WaitingExecution:
         """Expect the fence to end in error well before the loop timeout, with a missed deadline."""
         self.expect_state(stimulus, ERROR)
         status = self.status()
-        self.recorder.expect(
-            status.is_missed_deadline,
-            stimulus,
-            "MISSED_DEADLINE_*",
-            status,
-        )
+        self.recorder.expect(status.is_missed_deadline, stimulus, "MISSED_DEADLINE_*", status)
 
     def expect_correct(self, stimulus: str) -> None:
         """Expect the execution to end with the outputs of the vector."""
@@ -147,10 +132,7 @@ class WaitingLauncher:
         """
         with staged_request(self.target, request or builtin_request(name)) as staged:
             launched = launch(self.target, model, staged.request, run, fences, duration_ns)
-            self.recorder.expect_status(
-                launched.outcome,
-                "executeFenced that waits for fences",
-            )
+            self.recorder.expect_status(launched.outcome, "executeFenced that waits for fences")
             try:
                 yield WaitingExecution(self.target, self.recorder, name, staged, launched.fence)
             finally:

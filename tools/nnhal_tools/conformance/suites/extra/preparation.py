@@ -181,8 +181,7 @@ def odd_hints_are_harmless(target: Target, recorder: CheckRecorder) -> None:
     with prepared_model(target, "add_float") as model:
         for situation, odd_hints in ODD_HINTS.items():
             outcome = target.prepare_with_config(builtin_case("add_float").model(), _preparation_config(*odd_hints))
-            agrees = (outcome.callback.status == ErrorStatus.NONE) == bool(outcome.model)
-            right = outcome.callback.status in allowed and agrees and len(outcome.callbacks) == 1
+            right = outcome.callback.status in allowed and outcome.agrees and len(outcome.callbacks) == 1
             expected = "NONE or INVALID_ARGUMENT"
             recorder.expect(right, f"preparing with {situation}", expected, outcome.callback)
             target.release(outcome.model)
@@ -254,10 +253,6 @@ def many_preparations_at_once(target: Target, recorder: CheckRecorder) -> None:
     got = f"{len(set(models))}; {failures}"
     recorder.expect(distinct, f"{THREADS} preparations of one model at once", f"{THREADS} models", got)
     for model in models:
-        expect_correct(
-            recorder,
-            "network",
-            target.execute(model, builtin_request("network")),
-            f"one of {THREADS} models that were prepared at once",
-        )
+        execution = target.execute(model, builtin_request("network"))
+        expect_correct(recorder, "network", execution, f"one of {THREADS} models that were prepared at once")
     target.release(*models)

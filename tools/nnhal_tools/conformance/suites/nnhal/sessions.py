@@ -14,6 +14,7 @@ from nnhal_tools.conformance.vectors.samples import builtin_case, builtin_reques
 
 UNKNOWN_HANDLE = bytes(16)
 """Handle that was never issued."""
+UNKNOWN = "the error of an unknown handle"
 
 
 def _execute(target: Target, model: bytes) -> CallOutcome:
@@ -73,20 +74,10 @@ def released_objects(target: Target, recorder: CheckRecorder) -> None:
         memory = target.memory_with(b"1234")
         target.release(model, memory, UNKNOWN_HANDLE)
         answer = _execute(target, model)
-        recorder.expect(
-            answer == _execute(target, UNKNOWN_HANDLE),
-            "executing a released model",
-            "the error of an unknown handle",
-            answer,
-        )
+        recorder.expect(answer == _execute(target, UNKNOWN_HANDLE), "executing a released model", UNKNOWN, answer)
         for action, use in _USES.items():
             answer = use(target, memory)
-            recorder.expect(
-                answer == use(target, UNKNOWN_HANDLE),
-                f"{action} a released memory",
-                "the error of an unknown handle",
-                answer,
-            )
+            recorder.expect(answer == use(target, UNKNOWN_HANDLE), f"{action} a released memory", UNKNOWN, answer)
         answer, _ = target.call("Session.Release", handles=[model, memory, UNKNOWN_HANDLE])
         recorder.expect_status(answer, "releasing again")
 
@@ -108,10 +99,7 @@ def _closed_sessions(target: Target, recorder: CheckRecorder) -> None:
             recorder.expect(lost, f"{action} in a closed session", "SESSION_LOST", answer)
         answer = _execute(target, model)
         recorder.expect(
-            answer == _execute(target, UNKNOWN_HANDLE),
-            "executing a closed session's model",
-            "the error of an unknown handle",
-            answer,
+            answer == _execute(target, UNKNOWN_HANDLE), "executing a closed session's model", UNKNOWN, answer
         )
 
 
