@@ -3,7 +3,4 @@
 Importing this package registers them.
 """
 
-from nnhal_driver.backends.litert.backend import CpuAcc
-from nnhal_driver.backends.litert.unverified import Unverified
-
-__all__ = ["CpuAcc", "Unverified"]
+from nnhal_driver.backends.litert import backend, unverified  # noqa: F401 - registers them

@@ -3,7 +3,8 @@
 So an operation of NNAPI and its neighbors in a sub-model are optimized and executed together.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from nnhal_driver.backends.litert.submodel import InvalidSubModel, SubModel, Sub
 from nnhal_driver.graph import Graph, OperationView
 
 _TYPE_MASK = 0xFFFF
+R = TypeVar("R")
 
 
 def is_submodel(view: OperationView) -> bool:
@@ -36,24 +38,28 @@ def opaque_inputs(subgraph: SubgraphView) -> dict[int, np.dtype[Any]]:
     return {i: dtype for i, dtype in enumerate(dtypes) if dtype is not None}
 
 
-def submodel_of(view: OperationView) -> SubModel:
-    """Return the verified sub-model of an operation. The result is cached in the graph.
-
-    Raises:
-        Unsupported: the sub-model is invalid, or does not match the operands.
-    """
-    key = (submodel_of, view.index)
+def cached_in_graph(view: OperationView, read: Callable[[OperationView], R]) -> R:
+    """Return what a function reads from an operation, or raise its `Unsupported`. The graph caches both."""
+    key = (read, view.index)
     cached = view.graph.annotations.get(key)
     if cached is None:
         try:
-            cached = _read(view)
+            cached = read(view)
         except Unsupported as error:
             cached = error
         view.graph.annotations[key] = cached
     if isinstance(cached, Unsupported):
         raise cached
-    assert isinstance(cached, SubModel)
-    return cached
+    return cast(R, cached)
+
+
+def submodel_of(view: OperationView) -> SubModel:
+    """Return the verified sub-model of an operation.
+
+    Raises:
+        Unsupported: the sub-model is invalid, or does not match the operands.
+    """
+    return cached_in_graph(view, _read)
 
 
 def _read(view: OperationView) -> SubModel:

@@ -6,9 +6,5 @@ Converters register themselves by decorator. Importing this package registers ev
 import importlib
 import pkgutil
 
-from nnhal_driver.backends.litert.lowering import CONVERTERS
-
-__all__ = ["CONVERTERS"]
-
 for _module in pkgutil.walk_packages(__path__, f"{__name__}."):
     importlib.import_module(_module.name)

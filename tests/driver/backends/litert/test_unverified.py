@@ -9,7 +9,7 @@ import pytest
 from nnhal import tflite
 from nnhal.types import AnyArray
 from nnhal_driver.backends import registry
-from nnhal_driver.backends.litert import unverified_region
+from nnhal_driver.backends.litert import unverified
 from nnhal_driver.backends.litert.engine import create_interpreter
 from nnhal_driver.device import Device
 from nnhal_service.settings import Settings
@@ -81,7 +81,7 @@ def test_support_and_compilation_create_one_interpreter(embedded: Device, monkey
         created.append(create_interpreter(model))
         return created[-1]
 
-    monkeypatch.setattr(unverified_region, "create_interpreter", create)
+    monkeypatch.setattr(unverified, "create_interpreter", create)
     prepared = prepare(tflite.parse(positions()), embedded)
     execute(prepared, [np.ones((2, 3), np.float32)])
     assert len(created) == 1
