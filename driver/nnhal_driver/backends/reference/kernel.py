@@ -15,8 +15,9 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from nnhal.types import DTYPES, AnyArray, FusedActivationFunc, OperandType
+from nnhal.types import DTYPES, AnyArray, OperandType
 from nnhal_driver.backends.per_operation import Workload
+from nnhal_driver.backends.reference.numerics.fixed_point import FLOAT_BOUNDS
 from nnhal_driver.operations.call import OperationCall
 
 Floats = NDArray[np.float32]
@@ -29,23 +30,9 @@ RANDOM: set[int] = set()
 _TILE = 2**27
 """Multiply-adds between two checks of a run. numpy computes them in some tens of milliseconds."""
 
-_MAX = np.finfo(np.float32).max
-FLOAT_BOUNDS: dict[int, tuple[np.float32, np.float32]] = {
-    FusedActivationFunc.NONE: (-_MAX, _MAX),
-    FusedActivationFunc.RELU: (np.float32(0), _MAX),
-    FusedActivationFunc.RELU1: (np.float32(-1), np.float32(1)),
-    FusedActivationFunc.RELU6: (np.float32(0), np.float32(6)),
-}
-"""Smallest and largest value after a fused activation."""
-
 
 def kernel(*types: int, random: bool = False) -> Callable[[Workload], Workload]:
-    """Register the kernel of one or more operation types.
-
-    Args:
-        *types: operation types.
-        random: whether results may differ between two runs with the same inputs.
-    """
+    """Register the kernel of operation types. `random`: results may differ between runs with the same inputs."""
 
     def register(function: Workload) -> Workload:
         without_warnings = np.errstate(all="ignore")(function)
@@ -108,10 +95,7 @@ def map_8bit(call: OperationCall, name: str, function: Callable[[AnyArray], AnyA
 def tiles(call: OperationCall, rows: int, cost: int) -> Iterator[slice]:
     """Yield slices that divide rows into tiles, and check before each whether the run must end.
 
-    Args:
-        call: the run.
-        rows: number of rows.
-        cost: multiply-adds, or as long work, for one row.
+    The cost of a row is in multiply-adds, or as long work.
     """
     height = max(1, _TILE // max(1, cost))
     for start in range(0, rows, height):

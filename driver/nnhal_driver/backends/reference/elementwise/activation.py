@@ -6,7 +6,6 @@ import numpy as np
 
 from nnhal.types import DTYPES, AnyArray, FusedActivationFunc, OperationType
 from nnhal_driver.backends.reference.kernel import (
-    FLOAT_BOUNDS,
     Floats,
     as_float32,
     is_quantized,
@@ -15,6 +14,7 @@ from nnhal_driver.backends.reference.kernel import (
     to_output_type,
 )
 from nnhal_driver.backends.reference.numerics.fixed_point import (
+    FLOAT_BOUNDS,
     RANGES,
     Integers,
     activation_bounds,

@@ -21,12 +21,14 @@ RANGES: dict[int, tuple[int, int]] = {
 }
 """Smallest and largest stored value, by operand type."""
 
-_ACTIVATION_LIMITS: dict[int, tuple[float | None, float | None]] = {
-    FusedActivationFunc.NONE: (None, None),
-    FusedActivationFunc.RELU: (0.0, None),
-    FusedActivationFunc.RELU1: (-1.0, 1.0),
-    FusedActivationFunc.RELU6: (0.0, 6.0),
+_MAX = np.finfo(np.float32).max
+FLOAT_BOUNDS: dict[int, tuple[np.float32, np.float32]] = {
+    FusedActivationFunc.NONE: (-_MAX, _MAX),
+    FusedActivationFunc.RELU: (np.float32(0), _MAX),
+    FusedActivationFunc.RELU1: (np.float32(-1), np.float32(1)),
+    FusedActivationFunc.RELU6: (np.float32(0), np.float32(6)),
 }
+"""Smallest and largest real value after a fused activation."""
 
 
 def round_half_away(value: float) -> int:
@@ -71,13 +73,14 @@ def activation_bounds(operand: Operand, activation: int) -> tuple[int, int]:
     """Return the smallest and largest stored value of an output after its fused activation."""
     low, high = RANGES[operand.type]
 
-    def stored(real: float) -> int:
+    def stored(real: np.float32) -> int:
         with np.errstate(over="ignore"):
-            steps = float(np.float32(real) / np.float32(operand.scale))
+            # the largest float stands for no bound, also where the scale makes larger values
+            steps = float(real if abs(real) == _MAX else real / np.float32(operand.scale))
         return operand.zero_point + round_half_away(min(max(steps, -(2.0**31)), 2.0**31))
 
-    lower, upper = _ACTIVATION_LIMITS[activation]
-    return (low if lower is None else max(low, stored(lower)), high if upper is None else min(high, stored(upper)))
+    lower, upper = map(stored, FLOAT_BOUNDS[activation])
+    return max(low, lower), min(high, upper)
 
 
 def to_stored(value: Integers, output: Operand, activation: int = FusedActivationFunc.NONE) -> AnyArray:
