@@ -28,9 +28,8 @@ from nnhal_driver.backends.native.compiled import Callbacks, NativeSubgraph, Plu
 from nnhal_driver.backends.native.declarations import read_device_operands, read_layouts
 from nnhal_driver.backends.native.device_memory import NativeMemory
 from nnhal_driver.backends.native.library import FunctionTable, PluginError
-from nnhal_driver.backends.native.marshalling import SubgraphStruct
+from nnhal_driver.backends.native.marshalling import MAX_ELEMENT_BYTES, ExtensionTypes, SubgraphStruct
 from nnhal_driver.backends.native.memory import PlannedMemory, allocator_struct
-from nnhal_driver.backends.native.operand_types import MAX_ELEMENT_BYTES, ExtensionTypes
 from nnhal_driver.backends.native.optimization import OptimizationCall, SubgraphPart
 
 _log = logging.getLogger(__name__)
@@ -40,8 +39,7 @@ class NativeBackend(Backend):
     """A backend object of a native plug-in.
 
     Args:
-        id_: id of the backend.
-        table: the plug-in's functions.
+        id_, table: its id and its functions.
         memory: LIMIT for all models, or NORMAL if each model's preference decides.
 
     Raises:
@@ -207,11 +205,7 @@ class NativeBackend(Backend):
 
 
 class NativeProfilingContext(ProfilingContext):
-    """Passes profiled executions on to a plug-in.
-
-    Args:
-        table: returns the plug-in's functions. The context does not keep them, because the device keeps the context.
-    """
+    """Passes profiled executions on to a plug-in. It does not keep the table, because the device keeps the context."""
 
     def __init__(self, table: Callable[[], FunctionTable]) -> None:
         self._table = table

@@ -28,9 +28,15 @@ from nnhal_driver.backends.boundary.outputs import check_size, fits, shape_error
 from nnhal_driver.backends.native import abi
 from nnhal_driver.backends.native.device_memory import NativeBuffer, NativeMemory
 from nnhal_driver.backends.native.library import FunctionTable
-from nnhal_driver.backends.native.marshalling import HasStruct, SubgraphStruct, TensorList, TensorStruct, contiguous
+from nnhal_driver.backends.native.marshalling import (
+    ExtensionTypes,
+    HasStruct,
+    SubgraphStruct,
+    TensorList,
+    TensorStruct,
+    contiguous,
+)
 from nnhal_driver.backends.native.memory import Addresses, PlannedMemory, allocate_buffer
-from nnhal_driver.backends.native.operand_types import ExtensionTypes
 from nnhal_driver.validation.rank import check_rank
 
 _log = logging.getLogger(__name__)
@@ -48,15 +54,7 @@ class Plugin:
 
 
 class NativeSubgraph(CompiledSubgraph):
-    """A compiled subgraph of a plug-in.
-
-    Args:
-        plugin: state shared by the backend's subgraphs.
-        handle: the plug-in's handle.
-        struct: the subgraph that was compiled. The plug-in may read it at any time.
-        memory: planner of its memory.
-        view, options: see `Backend.compile`.
-    """
+    """A compiled subgraph of a plug-in, by the plug-in's handle. The plug-in may read the struct at any time."""
 
     def __init__(
         self,

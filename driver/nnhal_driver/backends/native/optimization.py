@@ -27,12 +27,7 @@ class SubgraphPart:
 
 
 class OptimizationCall:
-    """One call of a plug-in's `optimize`, with its callbacks.
-
-    Args:
-        view: the subgraph to optimize.
-        part: returns the part with the operations of these indexes.
-    """
+    """One call of a plug-in's `optimize`, with its callbacks. `part` returns the operations of some indexes."""
 
     def __init__(self, view: SubgraphView, part: Callable[[tuple[int, ...]], SubgraphPart]) -> None:
         self._indexes = [operation.index for operation in view.operations]
