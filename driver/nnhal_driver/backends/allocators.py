@@ -89,9 +89,6 @@ class PageAllocator:
 
     HUGE_PAGES asks the kernel for transparent huge pages of 2 MiB; allocations below 1 MiB have ordinary pages. LOCKED
     counts against RLIMIT_MEMLOCK; an allocation that exceeds it fails.
-
-    Args:
-        source: HUGE_PAGES or LOCKED.
     """
 
     def __init__(self, source: MemorySource) -> None:
@@ -114,7 +111,7 @@ class PageAllocator:
         except OSError as error:
             _log.warning("the allocator has no %d bytes: %s", size, error.strerror)
             return 0
-        start = _address(region)
+        start = c.addressof(c.c_char.from_buffer(region))
         offset = -start % page
         if huge:
             region.madvise(mmap.MADV_HUGEPAGE, offset, length)
@@ -130,10 +127,6 @@ class PageAllocator:
         with self._lock:
             region = self._regions.pop(address)
         region.close()
-
-
-def _address(region: mmap.mmap) -> int:
-    return c.addressof(c.c_char.from_buffer(region))
 
 
 def _lock_pages(address: int, length: int) -> int:

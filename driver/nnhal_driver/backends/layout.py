@@ -57,11 +57,7 @@ class Relayout:
 def convert(array: AnyArray, source: Layout, target: Layout, channels: int = 0) -> AnyArray:
     """Return an image in another layout: a new array, or the same one if the layouts are equal.
 
-    Args:
-        array: the image.
-        source: its layout.
-        target: the layout to convert to.
-        channels: C; needed only if the source is NC4HW4.
+    The number of channels is needed only if the source is NC4HW4.
 
     Raises:
         HalError: GENERAL_FAILURE: the rank does not fit the source's layout.

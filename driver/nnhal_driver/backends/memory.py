@@ -60,10 +60,6 @@ def allocate_aligned(size: int) -> Bytes:
 class MemoryManager:
     """Planner of pieces in one block. Not thread safe.
 
-    Args:
-        mode: whether the block is freed between executions.
-        allocate: allocator of memory.
-
     Attributes:
         peak_bytes: size of the block.
         sum_bytes: size that the block would have without sharing.
@@ -144,11 +140,12 @@ class MemoryManager:
         return self._block is not None
 
     def _take_gap(self, aligned_size: int) -> int | None:
-        fitting = [(end - start, start) for start, end in self._free if end - start >= aligned_size]
+        fitting = [(end - start, i) for i, (start, end) in enumerate(self._free) if end - start >= aligned_size]
         if not fitting or not aligned_size:
             return None
-        _, start = min(fitting)
-        self._remove_gap(start, start + aligned_size)
+        _, i = min(fitting)
+        start, end = self._free[i]
+        self._free[i : i + 1] = [(start + aligned_size, end)] if start + aligned_size < end else []
         return start
 
     def _extend(self, aligned_size: int, storage: Storage) -> int:
@@ -158,12 +155,6 @@ class MemoryManager:
             start = self._free.pop()[0]
         self.peak_bytes = start + aligned_size
         return start
-
-    def _remove_gap(self, start: int, end: int) -> None:
-        gaps = []
-        for first, last in self._free:
-            gaps += [(first, last)] if start >= last or end <= first else [(first, start), (end, last)]
-        self._free = [(first, last) for first, last in gaps if first < last]
 
     def _add_gap(self, start: int, end: int) -> None:
         gaps: list[tuple[int, int]] = []

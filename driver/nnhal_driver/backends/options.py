@@ -54,9 +54,6 @@ class BackendOptions:
 
     Each method reads an option by its key. The service does not start with an option that the factory has not read, or
     with an invalid value. Names with a common meaning are properties.
-
-    Args:
-        values: the values, by key.
     """
 
     def __init__(self, values: Mapping[str, str]) -> None:
@@ -86,13 +83,7 @@ class BackendOptions:
         return names[self.text("memory", MemoryMode.NORMAL.name.lower(), choices=names)]
 
     def text(self, key: str, default: str = "", *, choices: Collection[str] = ()) -> str:
-        """Return the text of an option.
-
-        Args:
-            key: its key.
-            default: result if the operator does not set it.
-            choices: the valid texts; all if empty.
-        """
+        """Return the text of an option, or `default` if the operator does not set it. No choices allow any text."""
         value = self.find(key)
         if value is None:
             return default
@@ -172,7 +163,8 @@ def checked_creation(id_: str, create: Callable[[], T], options: BackendOptions)
     try:
         created = create()
     except OptionError as error:
-        text = f"{option_text(id_, error.key)}: {_given(values, error.key)}{error}"
+        given = f"invalid value {values[error.key]!r}: " if error.key in values else ""
+        text = f"{option_text(id_, error.key)}: {given}{error}"
         raise OptionError(error.key, text, id_) from None
     for key in values:
         if key not in read:
@@ -191,10 +183,6 @@ def option_text(id_: str, key: str) -> str:
     return f"--backend-option {id_}.{key}"
 
 
-def _given(values: Mapping[str, str], key: str) -> str:
-    return f"invalid value {values[key]!r}: " if key in values else ""
-
-
 def takes_options(factory: Callable[..., object]) -> bool:
     """Return whether a factory takes the options: its first argument has no default, or is called `options`."""
     try:
@@ -208,12 +196,7 @@ def takes_options(factory: Callable[..., object]) -> bool:
 
 
 def identity_with_options(files: str, options: BackendOptions) -> BackendIdentity:
-    """Return the identity of a backend.
-
-    Args:
-        files: the digest of its files, or "".
-        options: the options of its factory.
-    """
+    """Return the identity of a backend by the digest of its files, or "", and the options of its factory."""
 
     def chosen(keys: Iterable[str]) -> tuple[tuple[str, str], ...]:
         return tuple((key, options._values[key]) for key in sorted(keys))

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from nnhal.errors import general_failure
-from nnhal.types import DTYPES, AnyArray, Extension, elements, is_extension, operation_name
+from nnhal.types import DTYPES, AnyArray, elements, is_extension, operation_name
 from nnhal_driver.backends.api import (
     Backend,
     CompiledSubgraph,
@@ -135,9 +135,7 @@ class PerOperationBackend(Backend):
 
         The factory gets the operations in the order of execution. It may request pieces for a workload, which uses
         their bytes when it runs. A piece that is put back at once is scratch memory, which the next one reuses.
-
-        Args:
-            memory: what `create_memory_manager` returned.
+        `create_memory_manager` returned `memory`.
         """
         return self.workload
 
@@ -165,46 +163,29 @@ class PerOperationBackend(Backend):
 
     def compile(self, subgraph: SubgraphView, options: CompileOptions) -> CompiledSubgraph:
         """Return a subgraph that runs the workloads in order."""
-        extension_types = _extension_dtypes(self.extensions())
+        extension_types = {
+            (extension.name, type_.type): np.dtype(np.uint8 if type_.byte_size == 1 else (np.void, type_.byte_size))
+            for extension in self.extensions()
+            for type_ in extension.operand_types
+        }
         create_workload = self.create_workload_factory(options.memory)
         steps = []
         for view in subgraph.operations:
             options.check()
-            steps.append(self._step(view, create_workload(view), options.tensor_bytes, extension_types))
+            arguments = view, create_workload(view), options.tensor_bytes, extension_types
+            is_own = is_extension(view.type)
+            steps.append(_ExtensionStep(*arguments, self.output_shapes) if is_own else _Step(*arguments))
         return _Sequence(subgraph, steps, extension_types)
-
-    def _step(
-        self, view: OperationView, workload: Workload, tensor_bytes: int, extension_types: "_ExtensionDtypes"
-    ) -> "_Step":
-        if is_extension(view.type):
-            return _ExtensionStep(view, workload, tensor_bytes, extension_types, self.output_shapes)
-        return _Step(view, workload, tensor_bytes, extension_types)
 
 
 _ExtensionDtypes = Mapping[tuple[str, int], "np.dtype[Any]"]
 """Dtypes of operand types of extensions, by extension and number."""
 
 
-def _extension_dtypes(extensions: Sequence[Extension]) -> _ExtensionDtypes:
-    return {
-        (extension.name, type_.type): np.dtype(np.uint8 if type_.byte_size == 1 else (np.void, type_.byte_size))
-        for extension in extensions
-        for type_ in extension.operand_types
-    }
-
-
 def _dtype(graph: Graph, operand: int, extension_types: _ExtensionDtypes) -> "np.dtype[Any] | None":
     """Return the dtype of an operand's values; None for extension types that the backend does not list."""
     type_ = graph.operands[operand].type
     return extension_types.get((graph.extension(type_), type_ & 0xFFFF)) if is_extension(type_) else DTYPES[type_]
-
-
-@dataclass(frozen=True, slots=True)
-class _Inference:
-    """Result of a shape rule: output shapes, and values that it shares with the kernel."""
-
-    shapes: Sequence[Shape]
-    shared: Mapping[str, object]
 
 
 class _Step:
@@ -221,7 +202,8 @@ class _Step:
         self.outputs = view.operation.outputs
         self._declared = [view.graph.operands[o].dimensions for o in self.outputs]
         self._dtypes = [_dtype(view.graph, o, extension_types) for o in self.outputs]
-        self._inferences: dict[tuple[Shape | None, ...], _Inference] = {}
+        # results of the shape rule: output shapes, and values that it shares with the kernel
+        self._inferences: dict[tuple[Shape | None, ...], tuple[Sequence[Shape], Mapping[str, object]]] = {}
 
     def run(self, values: dict[int, AnyArray | None], outputs: dict[int, Output], check: Callable[[], None]) -> None:
         call, shapes = self._infer(values, outputs, check)
@@ -249,13 +231,14 @@ class _Step:
         declared = self._declared_shapes(outputs)
         key = (*[None if (value := values[i]) is None else value.shape for i in self._varying], *declared)
         if (inference := self._inferences.get(key)) is not None:
-            return OperationCall(self.view, values, self._memo, inference.shared, check), inference.shapes
+            shapes, shared = inference
+            return OperationCall(self.view, values, self._memo, shared, check), shapes
         call = OperationCall(self.view, values, self._memo, check=check)
         shapes = infer(call, declared, self._tensor_bytes)
         if not call.reads_values:
             if len(self._inferences) > 64:  # bounds the memory if a client keeps sending new shapes
                 self._inferences.clear()
-            self._inferences[key] = _Inference(shapes, dict(call.inferred))
+            self._inferences[key] = shapes, dict(call.inferred)
         return call, shapes
 
 

@@ -115,7 +115,7 @@ def assemble(ids: Sequence[str], plugins: SearchResult = _NO_PLUGINS, options: O
     """Create backends by their ids, in this order, and report those that cannot be created.
 
     Args:
-        ids: ids of backends. If a candidate failed, an unknown id may be its id, so it is only reported.
+        ids: if a candidate failed, an unknown id may be its id, so it is only reported.
         plugins: dynamic backends.
         options: options of the backends.
 

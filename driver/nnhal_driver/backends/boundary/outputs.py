@@ -79,11 +79,7 @@ class OutputSpec:
         self._on_device = on_device
 
     def check(self, array: object, declared: tuple[int, ...]) -> AnyArray:
-        """Return a value in the form that the host expects.
-
-        Args:
-            array: what the backend wrote.
-            declared: the declared shape of the output.
+        """Return what the backend wrote in the form that the host expects.
 
         Raises:
             HalError: GENERAL_FAILURE: it is not a value of the output; RESOURCE_EXHAUSTED_PERSISTENT: it is too large.

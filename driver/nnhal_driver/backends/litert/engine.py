@@ -15,11 +15,7 @@ class EngineMissingError(ImportError):
 
 
 def schema() -> ModuleType:
-    """Return the object API of the TFLite schema.
-
-    Raises:
-        EngineMissingError: the package is not installed.
-    """
+    """Return the object API of the TFLite schema. Raises as `require_engine`."""
     return _module("schema_py_generated")
 
 
@@ -34,21 +30,13 @@ def require_engine() -> None:
 
 
 def engine_version() -> str:
-    """Return the engine's own version.
-
-    Raises:
-        EngineMissingError: the package is not installed.
-    """
+    """Return the engine's own version. Raises as `require_engine`."""
     _module("interpreter")
     return str(importlib.import_module("ai_edge_litert").__version__)
 
 
 def create_interpreter(model: bytes | str, threads: int | None = None) -> Any:
-    """Return an interpreter with the engine's own interface. It has not allocated its tensors yet.
-
-    Args:
-        model: the flatbuffer, or the path of its file.
-        threads: number of threads for one call; None for the engine's default.
+    """Return an interpreter of a flatbuffer, or of its file, with the engine's own interface and without tensors.
 
     Raises:
         EngineMissingError: the package is not installed.
@@ -59,14 +47,11 @@ def create_interpreter(model: bytes | str, threads: int | None = None) -> Any:
 
 
 class Interpreter:
-    """One interpreter of a model; serves one call at a time.
-
-    Args:
-        model: the flatbuffer, or the path of its file.
-        threads: number of threads for one call.
+    """Interpreter of a flatbuffer, or of its file; serves one call at a time.
 
     Attributes:
-        reservation: of its memory.
+        reservation: that of its memory.
+        threads: number of threads for one call.
 
     Raises:
         RuntimeError: the engine rejects the model, or cannot allocate its tensors.
@@ -113,10 +98,6 @@ class Interpreter:
 
 class SubgraphInterpreter:
     """Interpreter of a model whose subgraphs run one by one. They share threads. Serves one call at a time.
-
-    Args:
-        model: the flatbuffer, or the path of its file.
-        threads: number of threads for one call.
 
     Raises:
         RuntimeError: the engine rejects the model, cannot allocate its tensors, or cannot run single subgraphs.

@@ -82,16 +82,18 @@ class GraphConstants:
     def fold(self, view: OperationView, shapes: Sequence[Shape]) -> None:
         """Add the results of an operation if all its inputs are constants. Call it in an order of execution.
 
-        Args:
-            view: the operation, which has passed its shape rule.
-            shapes: the shapes of its outputs.
+        The operation has passed its shape rule, which gave the shapes of its outputs.
         """
         if view.type not in KERNELS or view.type in RANDOM or not all(map(self._is_known, view.operation.inputs)):
             return
         outputs = dict(zip(view.operation.outputs, shapes, strict=True))
         size = sum(byte_size(self._graph.operands[o].type, shape) for o, shape in outputs.items())
         can_fail = any(self._graph.operands[o].scale for o in outputs)
-        if not self._is_within_limit(self._total + size) or (can_fail and self._work(view, outputs) > _MAX_TRIAL):
+        total = self._total + size
+        # the sum comes last: a model from the cache reads its constants on demand
+        if total > _MIN_TOTAL and total > _MAX_GROWTH * sum(array.nbytes for array in self._own.values()):
+            return
+        if can_fail and self._work(view, outputs) > _MAX_TRIAL:
             return
         self._writers |= dict.fromkeys(outputs, view)
         self._shapes |= outputs
@@ -99,15 +101,11 @@ class GraphConstants:
             for output in outputs:
                 del self._writers[output], self._shapes[output]
             return
-        self._total += size
+        self._total = total
         self.folded.add(view.index)
 
     def _is_known(self, operand: int) -> bool:
         return operand in self or self._graph.operands[operand].lifetime == OperandLifeTime.NO_VALUE
-
-    def _is_within_limit(self, total: int) -> bool:
-        # the sum comes last: a model from the cache reads its constants on demand
-        return total <= _MIN_TOTAL or total <= _MAX_GROWTH * sum(array.nbytes for array in self._own.values())
 
     def _work(self, view: OperationView, outputs: Mapping[int, Shape]) -> int:
         """Return the multiply-adds of an operation, or the elements of its arguments if it does not multiply."""

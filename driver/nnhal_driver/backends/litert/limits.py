@@ -75,15 +75,10 @@ def check_steps(*sizes: int) -> None:
 
 
 def check_depthwise_channels(channels: int, type_: str, *, constant: bool) -> None:
-    """Check the number of output channels of a depthwise convolution.
-
-    Args:
-        channels: the number.
-        type_: the engine's type of the filter.
-        constant: whether filter and bias are constant.
+    """Check the number of output channels of a depthwise convolution with a filter of a type of the engine.
 
     Raises:
-        Unsupported: there are too many.
+        Unsupported: there are too many, and filter or bias are not constant.
     """
     if not constant and channels > (limit := max_depthwise_channels(type_)):
         raise Unsupported(

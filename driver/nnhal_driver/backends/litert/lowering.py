@@ -59,13 +59,7 @@ _TYPES = {
 def converter(
     *types: int, limits: KernelLimits = DEFAULT_LIMITS, checked_by_engine: str | None = None
 ) -> Callable[[Converter], Converter]:
-    """Register the converter of one or more operation types.
-
-    Args:
-        *types: operation types.
-        limits: limits of the engine's kernels.
-        checked_by_engine: an argument for `shape_analysis.CHECKED_BY_ENGINE`.
-    """
+    """Register the converter of operation types. `checked_by_engine`: an argument for `CHECKED_BY_ENGINE`."""
 
     def register(function: Converter) -> Converter:
         for type_ in types:
@@ -96,12 +90,7 @@ def spec_of(operand: Operand) -> TensorSpec:
 
 
 class Network:
-    """Operations that become one TFLite model.
-
-    Args:
-        constants: constant operands.
-        shapes: shapes of all operands of the operations.
-    """
+    """Operations that become one TFLite model, with the shapes of all their operands."""
 
     def __init__(self, constants: GraphConstants, shapes: Shapes) -> None:
         self.writer = ModelWriter()
@@ -224,10 +213,8 @@ class Lowering:
     def output(self, name: str = "output", like: TensorSpec | None = None) -> int:
         """Return the tensor to which an operator writes an output.
 
-        Args:
-            name: the output.
-            like: type of the tensor, if it differs from the operand's. Its real values are converted to the output. If
-                only the quantization differs, the stored values are copied: operations that move elements keep them.
+        If `like`, its type, differs from the operand's, its real values are converted to the output. If only the
+        quantization differs, the stored values are copied: operations that move elements keep them.
         """
         index, operand = self.positions[name], self.call.operand(name)
         tensor = self.network.tensor(index, operand)

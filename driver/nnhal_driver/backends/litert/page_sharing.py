@@ -40,12 +40,8 @@ def share(array: AnyArray, descriptor: int, offset: int) -> None:
     """Replace the pages of an array by those of a file that holds the same bytes.
 
     The pages are mapped privately, so writing to the array cannot change the file. If the kernel refuses, because a
-    process has too many mappings, both copies stay.
-
-    Args:
-        array: an array that `is_shareable`.
-        descriptor: a file whose bytes of the array do not change any more.
-        offset: where these bytes begin; the same as the array's address, modulo the page size.
+    process has too many mappings, both copies stay. These bytes of the file must not change any more. They begin at
+    the array's address, modulo the page size.
     """
     start = address(array)
     assert start % PAGE == offset % PAGE, "the array and its bytes in the file have different offsets within a page"

@@ -19,12 +19,6 @@ from nnhal_driver.operations.call import Shape
 class SingleOperations:
     """The operations of a subgraph as subgraphs of one model, for inputs of certain shapes. Serves one call at a time.
 
-    Args:
-        subgraph: the operations.
-        shapes: the shapes of its inputs.
-        options: options of the preparation.
-        threads: number of threads for one operation.
-
     Raises:
         Unsupported: an operation cannot be converted on its own.
         RuntimeError: the engine rejects the model, or cannot allocate its tensors.

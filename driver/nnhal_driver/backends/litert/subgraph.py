@@ -37,14 +37,9 @@ SET_UP = "set up profiling"
 class InterpreterPool:
     """Interpreters of one model, created on demand, at most one for each CPU.
 
-    Args:
-        model: the model.
-        max_threads: how many threads may serve one call.
-        reserve: reserves the memory of each interpreter.
-
     Raises:
         RuntimeError: the engine rejects the model, or cannot allocate its tensors.
-        HalError: raised by `reserve`.
+        HalError: raised by `reserve`, which is called for the memory of each interpreter.
     """
 
     def __init__(self, model: ConvertedModel, max_threads: int, reserve: Reserve = lambda size: None) -> None:
@@ -131,8 +126,7 @@ class LitertSubgraph(CompiledSubgraph):
     """A subgraph on the engine.
 
     Args:
-        subgraph: the operations.
-        options: options of the preparation.
+        subgraph, options: see `Backend.compile`.
         sections: saved sections; if None, the operations are converted.
         max_threads: how many threads may serve one call; 0: as many as there are CPUs.
 

@@ -57,8 +57,7 @@ class ModelFile:
 
     Args:
         head: the flatbuffer.
-        locations: the locations of the constants, in order; see `place_constants`.
-        values: the constants.
+        locations, values: the constants, in order; see `place_constants`.
         reserve: reserves the memory of the file.
 
     Attributes:
@@ -158,15 +157,9 @@ class ModelWriter:
         self._operators.append(operator)
 
     def fuse_activation(self, source: int, target: int, activation: int) -> bool:
-        """Make the operator that writes `source` apply an activation and write `target` instead.
+        """Make the operator that writes `source` apply an activation and write `target` instead, if that is possible.
 
-        Args:
-            source: the tensor, which no later operator reads.
-            target: a tensor of the same shape and type.
-            activation: a number in ActivationFunctionType.
-
-        Returns:
-            Whether there is such an operator, it can have an activation and has none, and none before reads `source`.
+        No later operator reads `source`, and `target` has the same shape. The activation is an ActivationFunctionType.
         """
         operator = self._only_user(source)
         if operator is None or self.specs[source] != self.specs[target] or operator.fields.get(_ACTIVATION) != 0:
@@ -176,14 +169,9 @@ class ModelWriter:
         return True
 
     def fuse_requantization(self, source: int, target: int) -> bool:
-        """Make the DEQUANTIZE that writes `source` a QUANTIZE that writes `target` instead.
+        """Make the DEQUANTIZE that writes `source` a QUANTIZE that writes `target` instead, if that is possible.
 
-        Args:
-            source: the tensor of real values, which no later operator reads.
-            target: an 8-bit tensor of the same shape.
-
-        Returns:
-            Whether there is such an operator on an 8-bit tensor, and none before reads `source`.
+        No later operator reads `source`, the tensor of real values, and `target` has the same shape.
         """
         operator = self._only_user(source)
         if operator is None or operator.name != "DEQUANTIZE":
@@ -257,17 +245,9 @@ def write_subgraphs(parts: Sequence[tuple[ModelWriter, Sequence[int], Sequence[i
 def place_constants(
     head: bytes, locations: Sequence[ConstantLocation], values: Sequence[Value]
 ) -> tuple[bytes, list[ConstantLocation]]:
-    """Choose the offsets of the constants in the file of a model.
+    """Choose the offsets of the constants in the file of a model. Return the flatbuffer with them, and the locations.
 
     A constant that can share pages has the same offset within a page of the file as within a page of memory.
-
-    Args:
-        head: the flatbuffer.
-        locations: sizes and types of the constants; their offsets are ignored.
-        values: the constants.
-
-    Returns:
-        The flatbuffer with the new offsets, and the locations.
     """
     placed: list[ConstantLocation] = []
     end = len(head)

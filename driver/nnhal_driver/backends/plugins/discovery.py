@@ -70,10 +70,7 @@ def file_candidate(path: Path) -> Candidate:
 def valid_folders(search_path: str, *, is_default: bool = False) -> list[Path]:
     """Return the valid folders of a colon-separated list, in order. Logs a warning for each invalid one.
 
-    Args:
-        search_path: the list.
-        is_default: whether it is the default, which the operator did not choose. Then folders may be absent, and must
-            belong to this user or to root.
+    Those of the default, which the operator did not choose, may be absent, and must belong to this user or to root.
     """
     valid = []
     for text in filter(None, search_path.split(":")):
@@ -108,9 +105,8 @@ def find_candidates(search_path: str, *, is_default: bool = False) -> Iterator[C
         for candidate in _in_folder(folder):
             if isinstance(candidate, Candidate) and candidate.location in seen:
                 reason = f"the same file as {seen[candidate.location]}"
-                yield Report("", CandidateState.SKIPPED, candidate.origin, reason)
-                continue
-            if isinstance(candidate, Candidate):
+                candidate = Report("", CandidateState.SKIPPED, candidate.origin, reason)
+            elif isinstance(candidate, Candidate):
                 seen[candidate.location] = candidate.origin
             yield candidate
     yield from _in_packages(entry_points(group=ENTRY_POINT_GROUP))

@@ -90,12 +90,7 @@ def load(
     """Load a candidate and create a new object of its backend.
 
     A file is loaded again each time, independently of earlier loads. It is unloaded when neither the backend nor
-    anything that it compiled is in use any more.
-
-    Args:
-        candidate: the candidate.
-        report_step: receives each step.
-        options: options of all backends.
+    anything that it compiled is in use any more. The options are those of all backends.
 
     Raises:
         LoadError: the candidate is invalid.

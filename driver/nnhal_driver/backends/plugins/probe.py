@@ -59,10 +59,7 @@ def probe(
 ) -> ProbeResult:
     """Load a candidate in a child process. A fault of the candidate is a report, not an exception.
 
-    Args:
-        candidate: the backend.
-        seconds: timeout, without the start of the process.
-        option_sets: options of each device. The candidate must load with all of them.
+    The timeout is without the start of the process. The candidate must load with the options of each device.
     """
     with tempfile.TemporaryDirectory(prefix="nnhal-probe-") as folder, tempfile.TemporaryFile() as log:
         progress = Path(folder, "progress")

@@ -46,11 +46,7 @@ def convolve(
 ) -> AnyArray:
     """Compute a convolution: the steps that all kinds share.
 
-    Args:
-        call: the run.
-        summed: axes of the filter that are summed over.
-        arrange: converts the filter to the form that `product` takes.
-        product: computes the sums of products.
+    The sums are over the axes `summed` of the filter. `arrange` converts it to the form that `product` takes.
     """
     space = filter_window(call)
     if is_quantized(call, "input"):
@@ -93,17 +89,9 @@ def view_patches(image: AnyArray, space: Window) -> AnyArray:
 
 
 def multiply_patches(call: OperationCall, image: Reals, space: Window, cost: int, multiply: MultiplyRows) -> Reals:
-    """Multiply all patches as matrices with a row for each output position, one for each tile of the output.
+    """Multiply the patches of a padded image as matrices with a row for each output position, tile by tile.
 
-    Args:
-        call: the run.
-        image: the padded image.
-        space: the window.
-        cost: multiply-adds for one output position.
-        multiply: returns the products of such a matrix, with as many rows.
-
-    Returns:
-        The products: [batches, out_height, out_width, columns].
+    The cost is in multiply-adds for one output position. The products are [batches, out_height, out_width, columns].
     """
     patches = view_patches(image, space)
     batches, height, width = patches.shape[:3]

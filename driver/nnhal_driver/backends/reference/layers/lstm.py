@@ -45,15 +45,9 @@ class _CellWeights:
     proj_clip: float
 
     def step(self, inputs: Floats, output: Floats, state: Floats) -> tuple[Floats, Floats]:
-        """Compute one time step.
+        """Return h, [batches, output_size], and C, [batches, units], one time step later.
 
-        Args:
-            inputs: products of the cell's inputs with their weights, [batches, gates * units].
-            output: h of the previous step, [batches, output_size].
-            state: C of the previous step, [batches, units].
-
-        Returns:
-            The new h and C.
+        `inputs` are the products of the cell's inputs with their weights, [batches, gates * units].
         """
         sums = dict(zip(self.gates, np.split(inputs + output @ self.recurrent, len(self.gates), axis=-1), strict=True))
         forget = sigmoid(self._gate("forget", sums, state))

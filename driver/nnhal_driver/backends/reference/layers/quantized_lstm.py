@@ -59,11 +59,7 @@ def _scale(call: OperationCall, name: str) -> np.float32:
 
 
 def _encode_multiplier(call: OperationCall, multiplier: float | np.float32) -> tuple[int, int]:
-    """Round a multiplier to float32 and encode it.
-
-    Raises:
-        HalError: GENERAL_FAILURE: the multiplier is not below 2^31.
-    """
+    """Round a multiplier below 2^31 to float32 and encode it."""
     rounded = float(np.float32(multiplier))
     call.require(rounded < 2**31, f"scales give a multiplier of {rounded:g}; it must be below 2^31")
     return encode(rounded)

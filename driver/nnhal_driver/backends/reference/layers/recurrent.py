@@ -19,17 +19,9 @@ from nnhal_driver.operations.sequence import Linking, linking_mode
 def _run_layer(
     call: OperationCall, inputs: Floats, prefix: str, state: str, *, backward: bool = False
 ) -> tuple[Floats, Floats]:
-    """Run a cell over a sequence.
+    """Run a cell over its products with a sequence, [time, batches, units], from the argument `state` on.
 
-    Args:
-        call: the run.
-        inputs: products of the cell's inputs with their weights, [time, batches, units].
-        prefix: prefix of the names of its weights.
-        state: name of the argument that holds its first state.
-        backward: whether time runs backwards.
-
-    Returns:
-        Its output at each time step, [time, batches, units], and its last state, [batches, units].
+    Return its output at each time step, [time, batches, units], and its last state, [batches, units].
     """
     act = activation_function(call)
     recurrent = as_float32(call, f"{prefix}recurrent_weights").T

@@ -35,14 +35,7 @@ class _Strings:
 
 @np.errstate(over="ignore")
 def fingerprint64(data: Bytes) -> Words:
-    """Return the fingerprints of byte strings.
-
-    Args:
-        data: the strings, uint8 [count, length] with length >= 4.
-
-    Returns:
-        uint64 [count].
-    """
+    """Return the fingerprints, uint64 [count], of byte strings, uint8 [count, length] with length >= 4."""
     strings = _Strings(data)
     if strings.length <= 16:
         return _up_to_16(strings)

@@ -90,14 +90,7 @@ def fold_zero_point(call: OperationCall, weights: str, summed: tuple[int, ...]) 
 
 
 def requantize_sums(call: OperationCall, sums: Reals, bias: AnyArray, weights: str) -> AnyArray:
-    """Return the stored values of the output.
-
-    Args:
-        call: the run.
-        sums: exact integers, channels last.
-        bias: bias to add, one exact integer for each channel.
-        weights: name of the weights.
-    """
+    """Return the stored values of the output for exact integers, channels last, and one integer per channel to add."""
     scaling = call.memoize_constant("scaling", lambda: _scaling(call, weights))
     output = call.operand("output")
     bounds = activation_bounds(output, call.activation())
