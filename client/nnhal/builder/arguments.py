@@ -88,11 +88,6 @@ class SignatureMatch:
     distance: int
 
 
-def omitted_argument() -> CallArgument:
-    """Return the argument for None."""
-    return CallArgument((), "None")
-
-
 def value_argument(value: object) -> CallArgument:
     """Return the argument for a number, an array or a sequence of numbers.
 

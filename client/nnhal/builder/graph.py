@@ -14,7 +14,6 @@ from nnhal.builder.arguments import (
     default_operand,
     fit_to_signature,
     is_array,
-    omitted_argument,
     require_type,
     value_argument,
 )
@@ -268,7 +267,7 @@ class GraphBuilder:
                 reference = Operand(OperandType.SUBGRAPH, lifetime=OperandLifeTime.SUBGRAPH)
                 return CallArgument((OperandType.SUBGRAPH,), value.name, reference)
             case None:
-                return omitted_argument()
+                return CallArgument((), "None")
             case _:
                 try:
                     return value_argument(value)

@@ -41,35 +41,23 @@ def callables(table: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[...
     The result has the result code of a C function; or a tuple of the code and the value, if there is one, for a C
     function that returns a value through a pointer.
     """
-    return {
-        function.name: (_returning_value if has_results(function) else _returning_code)(function, table[function.name])
-        for function in PYTHON_FUNCTIONS
-    }
+    return {function.name: _callable(function, table[function.name]) for function in PYTHON_FUNCTIONS}
 
 
-def _returning_code(function: Function, implementation: Callable[..., Any]) -> Callable[..., int]:
-    name, conversions = function.name, _conversions(function)
-
-    def call(*arguments: Any) -> int:
-        try:
-            implementation(*_convert(arguments, conversions))
-            return 0
-        except BaseException as error:
-            return _report(name, error)
-
-    return call
-
-
-def _returning_value(function: Function, implementation: Callable[..., Any]) -> Callable[..., tuple[Any, ...]]:
-    name, conversions = function.name, _conversions(function)
+def _callable(function: Function, implementation: Callable[..., Any]) -> Callable[..., Any]:
+    name, conversions, returns_value = function.name, _conversions(function), has_results(function)
     creates = any(map(is_created, function.parameters))
 
-    def call(*arguments: Any) -> tuple[Any, ...]:
+    def call(*arguments: Any) -> Any:
+        code = 0
+        values: tuple[Any, ...] = ()
         try:
             value = implementation(*_convert(arguments, conversions))
-            return 0, _handle_of(value) if creates else value
+            values = (_handle_of(value) if creates else value,)
         except BaseException as error:
-            return _report(name, error), *(error.values if isinstance(error, NdkError) else ())
+            code = _report(name, error)
+            values = error.values if isinstance(error, NdkError) else ()
+        return (code, *values) if returns_value else code
 
     return call
 
