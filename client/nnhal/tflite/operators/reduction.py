@@ -21,15 +21,13 @@ _ARG_MIN_MAX: dict[int, OperationType] = {
 
 @converter(*_REDUCTIONS)
 def reduce(call: OperatorCall) -> None:
-    """Convert a reduction. The axes are a tensor in both formats. Along no axis it is a copy.
-
-    Unlike those of other reductions, the flag of MEAN is an INT32.
-    """
+    """Convert a reduction. The axes are a tensor in both formats."""
     type_ = _REDUCTIONS[call.operator.code]
     if axes := _axes(call):
+        # unlike that of other reductions, the flag of MEAN is an INT32
         scalar = call.int32_scalar if type_ == OperationType.MEAN else call.bool_scalar
         call.emit(type_, [call.input(0), call.int32_tensor(axes), scalar(call.option("keep_dims", False))])
-    else:
+    else:  # a copy
         call.emit(OperationType.RESHAPE, [call.input(0), call.int32_tensor(call.known_output().dimensions)])
 
 
