@@ -7,10 +7,9 @@ from nnhal.types import DeviceType
 from nnhal_driver.activity import ActivityTable
 from nnhal_driver.backends.allocators import CustomAllocator
 from nnhal_driver.execution.buffer_table import LiveBuffers
-from nnhal_driver.model_probe import ModelProbe
 from nnhal_driver.operations.shape import MAX_TENSOR_BYTES
 from nnhal_driver.performance.store import PerformanceStore
-from nnhal_driver.quarantine import NoQuarantine, Quarantine
+from nnhal_driver.quarantine import ModelProbe, NoQuarantine, Quarantine
 from nnhal_driver.scheduling.scheduler import QueueLimits
 
 

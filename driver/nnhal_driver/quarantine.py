@@ -1,7 +1,10 @@
-"""Quarantine: models that have crashed a process, as the driver sees them."""
+"""Quarantine of models that have crashed a process, and probe of new ones, as the driver sees them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
+
+from nnhal.types import Model
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +45,20 @@ class NoQuarantine:
     def count(self, backend: str) -> int:
         """Return 0."""
         return 0
+
+
+Probe = Callable[[Callable[[], None]], None]
+"""Waits for the end of a probe, given a function that raises if the preparation must end. Never raises by itself."""
+
+
+class ModelProbe(Protocol):
+    """Prepares and runs new models in another process. What crashes there goes to the quarantine."""
+
+    def begin(self, device: str, model: Model, digest: bytes) -> Probe | None:
+        """Copy a model, and return the probe of it; None if the model is known.
+
+        The memory of the model may change once this method has returned.
+
+        Raises:
+            MemoryError: there is not enough memory for the copy.
+        """

@@ -5,7 +5,6 @@ partition or some of its operations, these are placed again on the backends afte
 """
 
 import logging
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -13,7 +12,7 @@ from nnhal.errors import MISSED_DEADLINE, HalError, general_failure
 from nnhal.types import ErrorStatus, Partition, Placement
 from nnhal_driver.backends.api import Backend, CompileOptions
 from nnhal_driver.compilation.optimization import OperationsFailedError, optimize_and_compile
-from nnhal_driver.compilation.placement import Placer, explain_refusal, unplaced_operations
+from nnhal_driver.compilation.placement import Placer, explain_refusal, partitions_by_subgraph, unplaced_operations
 from nnhal_driver.execution.control_flow import control_flow_node
 from nnhal_driver.execution.plan import PartitionNode, Plan
 from nnhal_driver.graph import Graph, callees_first, subgraph_view, used_outside
@@ -131,9 +130,7 @@ class PartitionCompiler:
 
 def _build_plan(graphs: Sequence[Graph], placement: Placement, compiled: Mapping[Partition, PartitionNode]) -> Plan:
     """Return the plan of main, with the plans of all subgraphs that it reaches."""
-    partitions: dict[int, list[Partition]] = defaultdict(list)
-    for partition in placement.partitions:
-        partitions[partition.subgraph].append(partition)
+    partitions = partitions_by_subgraph(placement)
     plans: dict[int, Plan] = {}
     for graph in callees_first(graphs):
         nodes = (

@@ -8,6 +8,7 @@ authors of a backend can forbid this. Operations on constants join a partition t
 The subgraphs that they run are placed in the same way.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from math import prod
@@ -44,6 +45,14 @@ _JOINED = "merged: it only reads constants, and joins the partition that reads i
 def place(graphs: Sequence[Graph], backends: Sequence[Backend], *, merge: bool = True) -> Placement:
     """Place every operation of every subgraph that main reaches. `merge`: see Placer."""
     return Placer(graphs, backends, merge=merge).place()
+
+
+def partitions_by_subgraph(placement: Placement) -> Mapping[int, list[Partition]]:
+    """Return the partitions of each subgraph, in their order of execution."""
+    partitions: dict[int, list[Partition]] = defaultdict(list)
+    for partition in placement.partitions:
+        partitions[partition.subgraph].append(partition)
+    return partitions
 
 
 def unplaced_operations(placement: Placement) -> list[OperationPlacement]:

@@ -17,7 +17,6 @@ from nnhal.types import (
     Request,
 )
 from nnhal_driver.execution.buffer import Buffer, BufferState, ReserveMemory, ResolvedBuffer, Roles
-from nnhal_driver.extension_types import ValueType
 from nnhal_driver.validation.buffer import (
     BUFFER_USE_RULES,
     AllocationRequest,
@@ -79,7 +78,11 @@ class BufferTable:
         roles = [ListedRole(False, *pair) for pair in enumerate(inputs)]
         roles += [ListedRole(True, *pair) for pair in enumerate(outputs)]
         type_ = validate_allocation(AllocationRequest(desc, ours, roles))
-        self._check_size(type_)
+        dimensions = type_.operand.dimensions
+        size = type_.byte_size(dimensions) if type_.is_fully_specified(dimensions) else 0
+        if size is None or size > self._tensor_bytes:
+            reason = f"the buffer would have more than {self._tensor_bytes} bytes"
+            raise limit_exceeded("tensor_bytes", reason, ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT)
         state = BufferState(type_, reserve)
         by_model: dict[PreparedModelIO, set[tuple[bool, int]]] = defaultdict(set)
         for role in roles:
@@ -142,12 +145,3 @@ class BufferTable:
         if buffer is None or model not in buffer.roles:
             raise invalid_argument(f"token {token} names no live buffer with a role in this prepared model", "V-REQ-02")
         return buffer
-
-    def _check_size(self, type_: ValueType) -> None:
-        dimensions = type_.operand.dimensions
-        if not type_.is_fully_specified(dimensions):
-            return
-        size = type_.byte_size(dimensions)
-        if size is None or size > self._tensor_bytes:
-            reason = f"the buffer would have more than {self._tensor_bytes} bytes"
-            raise limit_exceeded("tensor_bytes", reason, ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT)

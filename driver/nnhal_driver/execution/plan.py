@@ -19,7 +19,7 @@ from nnhal_driver.graph import Graph
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import NO_DEADLINE, Deadline
 
-F = TypeVar("F", Relayout, DeviceMemory)
+F = TypeVar("F")
 V = TypeVar("V")
 
 

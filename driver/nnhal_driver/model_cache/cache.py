@@ -17,7 +17,7 @@ from nnhal_driver.model_cache.codec import decode, encode
 from nnhal_driver.model_cache.container import Container, ContainerWriter
 from nnhal_driver.model_cache.environment import BuildEnvironment, current_environment
 from nnhal_driver.model_cache.files import CacheFiles, CacheMissError, OpenFiles, file_status
-from nnhal_driver.model_cache.plan_document import load_graphs, load_placement, load_plan, save_plan
+from nnhal_driver.model_cache.plan_document import load_graphs, load_plan, save_plan
 
 _KEPT_BYTES = 2**20
 """Size up to which a model cache stays in memory between the launch of a preparation and its turn."""
@@ -114,7 +114,7 @@ class ModelCache:
             graphs = load_graphs(container)
             options = CompileOptions(preference, self._tensor_bytes, network, check=check, reserve=reserve)
             plan = load_plan(container, graphs, self._backends, options)
-            placement = load_placement(container.document)
+            placement = decode(Placement, container.document["placement"])
         finally:
             # if the data was changed, this error replaces any other: it is the cause
             container.finish()

@@ -55,12 +55,12 @@ def _each(convert: Convert) -> Convert:
     return lambda value: tuple([convert(item) for item in value])
 
 
-def _encode_dataclass(type_: type, converters: Mapping[str, Convert]) -> Convert:
+def _encode_dataclass(type_: Any, converters: Mapping[str, Convert]) -> Convert:
     pairs = list(converters.items())
     return lambda value: [convert(getattr(value, name)) for name, convert in pairs]
 
 
-def _decode_dataclass(type_: type, converters: Mapping[str, Convert]) -> Convert:
+def _decode_dataclass(type_: Any, converters: Mapping[str, Convert]) -> Convert:
     special = [(place, convert) for place, convert in enumerate(converters.values()) if convert is not _same]
     if not special:
         return lambda data: type_(*data)

@@ -7,7 +7,6 @@ that saved all it needs never uses most of them.
 """
 
 import json
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TypeVar, overload
@@ -17,6 +16,7 @@ from nnhal_driver.backends.api import Backend, CompiledSubgraph, CompileOptions,
 from nnhal_driver.backends.boundary.subgraphs import compile_subgraph, load_subgraph
 from nnhal_driver.compilation.backend_hooks import with_hooks
 from nnhal_driver.compilation.optimization import CompositeSubgraph, optimize_and_compile
+from nnhal_driver.compilation.placement import partitions_by_subgraph
 from nnhal_driver.execution.control_flow import If, While, control_flow_node
 from nnhal_driver.execution.plan import Node, PartitionNode, Plan
 from nnhal_driver.graph import Graph, SubgraphView
@@ -55,9 +55,7 @@ class _Saver:
         self._writer = writer
         self._graph_numbers: dict[int, int] = {}
         self._done: set[int] = set()
-        self._partitions: dict[int, list[Partition]] = defaultdict(list)
-        for partition in placement.partitions:
-            self._partitions[partition.subgraph].append(partition)
+        self._partitions = partitions_by_subgraph(placement)
 
     def add_plan(self, plan: Plan) -> None:
         number = plan.graph.number
@@ -109,11 +107,6 @@ class _Saver:
             self._graph_numbers[id(graph)] = len(self.graphs)
             self.graphs.append(graph)
         return self._graph_numbers[id(graph)]
-
-
-def load_placement(document: Document) -> Placement:
-    """Return the placement that was saved."""
-    return decode(Placement, document["placement"])
 
 
 def load_graphs(container: Container) -> list[Graph]:

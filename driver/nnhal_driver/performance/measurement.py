@@ -91,12 +91,12 @@ def _measure_model(model: Model, backends: Sequence[Backend], clock: Clock) -> _
     graphs = build_graphs(model)
     try:
         placement, plan = _prepare(graphs, backends, model)
-        users = _used_backends(placement, backends)
-        if {backend.id for backend in users} <= {CpuRef.id}:
+        names = {partition.backend for partition in placement.partitions} - {DRIVER_ID}
+        if names <= {CpuRef.id}:
             return _Ratio(1.0, None)
         _, reference = _prepare(graphs, [CpuRef()], model)
         ratio = _time_ratio(lambda: _run(plan, model), lambda: _run(reference, model), clock)
-        return _Ratio(ratio, users[0])
+        return _Ratio(ratio, next(backend for backend in backends if backend.id in names))
     finally:
         drop_caches(graphs)
 
@@ -105,12 +105,6 @@ def _prepare(graphs: Sequence[Graph], backends: Sequence[Backend], model: Model)
     options = CompileOptions(ExecutionPreference.FAST_SINGLE_ANSWER)
     relaxed = model.relax_computation_float32_to_float16
     return place_and_compile(graphs, backends, options, relaxed=relaxed)
-
-
-def _used_backends(placement: Placement, backends: Sequence[Backend]) -> list[Backend]:
-    """Return the backends that run a partition, in the device's order."""
-    names = {partition.backend for partition in placement.partitions} - {DRIVER_ID}
-    return [backend for backend in backends if backend.id in names]
 
 
 def _run(plan: Plan, model: Model) -> None:

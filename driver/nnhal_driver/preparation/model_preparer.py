@@ -22,10 +22,9 @@ from nnhal_driver.extension_types import extension_types
 from nnhal_driver.graph import Graph, drop_caches
 from nnhal_driver.model_cache.cache import CachedModel, ModelCache, SaveTarget, VerifiedFiles
 from nnhal_driver.model_cache.files import CacheMissError
-from nnhal_driver.model_probe import Probe
 from nnhal_driver.preparation.launch import DeviceCall, LaunchOptions
 from nnhal_driver.preparation.outcome import Outcome, PreparationCallback, failed_outcome
-from nnhal_driver.quarantine import Verdict
+from nnhal_driver.quarantine import Probe, Verdict
 from nnhal_driver.scheduling.latency_history import LatencyHistory
 from nnhal_driver.scheduling.paced_check import CurrentCheck, PacedCheck, pause_collector
 from nnhal_driver.scheduling.preparation import Check
@@ -140,8 +139,18 @@ class ModelPreparer:
             HalError: GENERAL_FAILURE: the model is in quarantine; or what a backend or the check raises.
             CacheMissError: the files contain no model for the device, or one for a backend in quarantine.
         """
-        with self._recording(Stage.LOADING, job.verified.digest, job.call):
-            return self._load(job, check)
+        verified, memory = job.verified, job.memory
+        with self._recording(Stage.LOADING, verified.digest, job.call):
+            check()
+            verdict = self._verdict(verified.digest)
+            if verdict.excluded:
+                raise CacheMissError(_exclusion_text(verdict))
+            with NetworkLoad(self._device.backends) as network:
+                cached = self._device.cache.load(verified, check, network.number, memory.reserve)
+                network.loaded(cached.plan)
+            outcome = self._success(cached, memory, verified.identity)
+            check()
+            return outcome.with_cache(CacheOutcome(CacheState.HIT))
 
     def _recording(self, stage: Stage, digest: bytes, call: DeviceCall) -> AbstractContextManager[None]:
         """Return a context that records a preparation in the table of activities."""
@@ -187,19 +196,6 @@ class ModelPreparer:
         warning = PreparationWarning("backend-quarantined", _exclusion_text(verdict))
         outcome = replace(outcome, warnings=(*outcome.warnings, warning))
         return outcome.with_cache(job.save_target.skip(_exclusion_text(verdict)))
-
-    def _load(self, job: LoadJob, check: Check) -> Outcome:
-        verified, memory = job.verified, job.memory
-        check()
-        verdict = self._verdict(verified.digest)
-        if verdict.excluded:
-            raise CacheMissError(_exclusion_text(verdict))
-        with NetworkLoad(self._device.backends) as network:
-            cached = self._device.cache.load(verified, check, network.number, memory.reserve)
-            network.loaded(cached.plan)
-        outcome = self._success(cached, memory, verified.identity)
-        check()
-        return outcome.with_cache(CacheOutcome(CacheState.HIT))
 
     def _success(self, cached: CachedModel, memory: ModelMemory, loaded_from: Hashable = None) -> Outcome:
         main = cached.plan.graph

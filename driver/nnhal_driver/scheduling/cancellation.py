@@ -15,7 +15,7 @@ class Cancellation:
     def __init__(self) -> None:
         self._cancelled = False
         self._error = cancelled_error
-        self._listeners: deque[Callable[[], None]] = deque()
+        self._listeners: deque[Callable[[], object]] = deque()
 
     @property
     def cancelled(self) -> bool:
@@ -36,13 +36,13 @@ class Cancellation:
         self._cancelled = True
         self._notify()
 
-    def on_cancel(self, listener: Callable[[], None]) -> None:
+    def on_cancel(self, listener: Callable[[], object]) -> None:
         """Call a function once on cancellation, or now if already cancelled. It must not block."""
         self._listeners.append(listener)
         if self._cancelled:
             self._notify()
 
-    def off_cancel(self, listener: Callable[[], None]) -> None:
+    def off_cancel(self, listener: Callable[[], object]) -> None:
         """Remove a listener, if it was not called yet."""
         with contextlib.suppress(ValueError):
             self._listeners.remove(listener)

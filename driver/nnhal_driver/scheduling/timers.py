@@ -14,21 +14,14 @@ _log = logging.getLogger(__name__)
 class Timer:
     """One scheduled call. Cancel it when it is no longer needed.
 
-    Attributes:
-        call: the function; None once it was called or cancelled.
-        number: order of creation.
+    `call`: the function; None once it was called or cancelled.
     """
 
-    __slots__ = ("_timers", "at", "call", "number")
+    __slots__ = ("_timers", "call")
 
-    def __init__(self, timers: "Timers", at: Deadline, number: int, call: Callable[[], None]) -> None:
+    def __init__(self, timers: "Timers", call: Callable[[], None]) -> None:
         self._timers = timers
-        self.at = at
-        self.number = number
         self.call: Callable[[], None] | None = call
-
-    def __lt__(self, other: "Timer") -> bool:
-        return (self.at.at_ns, self.number) < (other.at.at_ns, other.number)
 
     def cancel(self) -> None:
         """Cancel the call. A call that runs or has run is not affected."""
@@ -42,7 +35,7 @@ class Timers:
     """
 
     def __init__(self, name: str) -> None:
-        self._heap: list[Timer] = []
+        self._heap: list[tuple[int, int, Timer]] = []
         self._cancelled = 0
         self._numbers = itertools.count()
         self._changed = threading.Condition()
@@ -52,10 +45,10 @@ class Timers:
 
     def call_at(self, instant_ns: int, call: Callable[[], None]) -> Timer:
         """Call a function at an instant, or soon if the instant has passed."""
-        timer = Timer(self, Deadline(instant_ns), next(self._numbers), call)
+        timer = Timer(self, call)
         with self._changed:
-            heapq.heappush(self._heap, timer)
-            if self._heap[0] is timer:
+            heapq.heappush(self._heap, (instant_ns, next(self._numbers), timer))
+            if self._heap[0][2] is timer:
                 self._changed.notify()
         return timer
 
@@ -71,7 +64,7 @@ class Timers:
     def _remove_cancelled(self) -> None:
         """Remove cancelled timers once they are more than half of all."""
         if self._cancelled > len(self._heap) // 2:
-            self._heap = [timer for timer in self._heap if timer.call is not None]
+            self._heap = [entry for entry in self._heap if entry[2].call is not None]
             heapq.heapify(self._heap)
             self._cancelled = 0
 
@@ -96,13 +89,13 @@ class Timers:
             while not self._closed:
                 if not self._heap:
                     self._changed.wait()
-                elif self._heap[0].at.has_passed():
-                    timer = heapq.heappop(self._heap)
+                elif (at := Deadline(self._heap[0][0])).has_passed():
+                    _, _, timer = heapq.heappop(self._heap)
                     if (call := timer.call) is not None:
                         timer.call = None
                         self._remove_cancelled()
                         return call
                     self._cancelled -= 1
                 else:
-                    self._changed.wait(self._heap[0].at.remaining_s())
+                    self._changed.wait(at.remaining_s())
         return None

@@ -37,13 +37,9 @@ def check_operation(model: Model, subgraph: Subgraph, number: int, index: int) -
     name = partial(operation_location, model, number, index)
     OPERATION_RULES.check(SubgraphOperation(subgraph, operation), name)
     if (rules := CONTROL_FLOW_RULES.get(operation.type)) is not None:
-        rules.check(_control_flow(model, subgraph, operation), name)
-
-
-def _control_flow(model: Model, subgraph: Subgraph, operation: Operation) -> ControlFlow:
-    inputs = [subgraph.operands[i] for i in operation.inputs]
-    outputs = [subgraph.operands[i] for i in operation.outputs]
-    return ControlFlow(inputs, outputs, [_callee(model, operand) for operand in inputs])
+        inputs = [subgraph.operands[i] for i in operation.inputs]
+        outputs = [subgraph.operands[i] for i in operation.outputs]
+        rules.check(ControlFlow(inputs, outputs, [_callee(model, operand) for operand in inputs]), name)
 
 
 def _callee(model: Model, operand: Operand) -> Callee | None:

@@ -68,17 +68,13 @@ def check_subgraph(model: Model, number: int, proceed: Callable[[], None]) -> No
     outputs = IndexList(subgraph.operands, subgraph.output_indexes, OperandLifeTime.SUBGRAPH_OUTPUT)
     INDEX_LIST_RULES.check(inputs, lambda: f"input list of {name}")
     INDEX_LIST_RULES.check(outputs, lambda: f"output list of {name}")
-    _check_order(model, subgraph, number, proceed)
-
-
-def _check_order(model: Model, subgraph: Subgraph, number: int, proceed: Callable[[], None]) -> None:
     written: set[int] = set()
     for index, operation in enumerate(subgraph.operations):
         proceed()
         subject = OrderedOperation(subgraph.operands, operation, written)
         ORDER_RULES.check(subject, partial(operation_location, model, number, index))
         written.update(operation.outputs)
-    WRITTEN_RULES.check(WrittenOperands(subgraph.operands, written), partial(subgraph_location, number))
+    WRITTEN_RULES.check(WrittenOperands(subgraph.operands, written), lambda: name)
 
 
 @SUBGRAPH_RULES.forbid("V-SUBGRAPH-01")

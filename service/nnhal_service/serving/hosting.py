@@ -8,8 +8,7 @@ from typing import Protocol
 
 from nnhal.v1 import session_pb2
 from nnhal_driver.activity import ActivityTable
-from nnhal_driver.model_probe import ModelProbe
-from nnhal_driver.quarantine import NoQuarantine, Quarantine
+from nnhal_driver.quarantine import ModelProbe, NoQuarantine, Quarantine
 from nnhal_driver.scheduling.quota_use import QuotaUse
 from nnhal_service.identity.accounts import FindUse
 from nnhal_service.metrics.worker_metrics import WorkerMetrics

@@ -39,9 +39,9 @@ from nnhal_driver.activity import TABLE_BYTES, ActivityTable, read_activities
 from nnhal_driver.device import Device
 from nnhal_driver.execution.execution_call import ExecutionCall
 from nnhal_driver.execution.prepared_model import PreparedModel
-from nnhal_driver.model_probe import Probe
 from nnhal_driver.preparation.launch import GivenModel, PreparationLaunch
 from nnhal_driver.preparation.outcome import Outcome
+from nnhal_driver.quarantine import Probe
 from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_service import log
 from nnhal_service.channel import Channel
