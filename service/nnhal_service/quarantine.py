@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from nnhal_driver.quarantine import HARMLESS, Verdict
+from nnhal_service.file_version import file_version
 
 EXPIRY_S = 7 * 24 * 3600.0
 """Seconds after which a crash is forgotten."""
@@ -49,12 +50,12 @@ class QuarantineFile:
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
         self._folder = folder
         self._clock = clock
-        self._seen: tuple[int, int, int] | None = None
+        self._seen: tuple[int, ...] | None = None
         self._crashes: Mapping[str, tuple[Crash, ...]] = {}
 
     def crashes(self) -> Mapping[str, tuple[Crash, ...]]:
         """Return the crashes that are not forgotten, by the digest of the model in hexadecimal."""
-        version = self._version()
+        version = file_version(self._folder / _FILE)
         if version != self._seen:
             self._seen, self._crashes = version, self._read()
         oldest = self._clock() - EXPIRY_S
@@ -109,14 +110,6 @@ class QuarantineFile:
             if len(kept) < len(crashes):
                 self._write(kept)
             return len(crashes) - len(kept)
-
-    def _version(self) -> tuple[int, int, int] | None:
-        """Return what changes with each change of the file; None if there is no file."""
-        try:
-            status = (self._folder / _FILE).stat()
-        except OSError:
-            return None
-        return status.st_ino, status.st_mtime_ns, status.st_size
 
     def _read(self) -> Mapping[str, tuple[Crash, ...]]:
         """Return the contents; nothing if there is no file, or if it is damaged."""

@@ -15,6 +15,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from nnhal_service.file_version import file_version
 from nnhal_service.log import event
 
 PREFIX = "nnhal_"
@@ -58,7 +59,7 @@ class TokenTable:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._version = _version(path)
+        self._version = file_version(path)
         self._names = _read(path)
         self._checked_at = time.monotonic()
 
@@ -72,10 +73,10 @@ class TokenTable:
         """Read the file again if it has changed."""
         with self._lock:
             self._checked_at = time.monotonic()
+            version = file_version(self._path)
+            if version == self._version:
+                return
             try:
-                version = _version(self._path)
-                if version == self._version:
-                    return
                 names = _read(self._path)
             except ValueError as error:
                 if self._names:
@@ -84,15 +85,6 @@ class TokenTable:
                 return
             self._names, self._version = names, version
             event("tokens-read", tokens=len(names))
-
-
-def _version(path: Path) -> tuple[int, ...] | None:
-    """Return numbers that change with the file."""
-    try:
-        status = os.stat(path)
-    except OSError as error:
-        raise ValueError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from None
-    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size
 
 
 def _read(path: Path) -> Mapping[bytes, str]:

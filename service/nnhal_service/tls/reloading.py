@@ -1,25 +1,22 @@
 """Certificates that follow their files. A replaced pair counts for new connections; open ones are not touched."""
 
 import logging
-import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import TypeAlias, cast
+from typing import cast
 
 import grpc
 
 from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_driver.scheduling.timers import Timers
+from nnhal_service.file_version import file_version
 from nnhal_service.log import event
 from nnhal_service.tls.certificates import CertificateFiles, Certificates
 
 REFRESH_NS = 10**9
 """Nanoseconds between two looks at the files without connections."""
-
-_Signature: TypeAlias = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +38,17 @@ class ReloadingCertificates:
     def __init__(self, files: CertificateFiles) -> None:
         self._files = files
         self._lock = threading.Lock()
-        self._signature = _signature(files.paths)
+        self._read_versions = _versions(files)
         self._version = _Version(0, files.read())
         _log_loaded("tls-loaded", self._version.certificates)
 
     def refresh(self) -> None:
         """Read the files again if they have changed."""
         with self._lock:
-            signature = _signature(self._files.paths)  # before the contents, so that a later change is noticed
-            if signature == self._signature:
+            versions = _versions(self._files)  # before the contents, so that a later change is noticed
+            if versions == self._read_versions:
                 return
-            self._signature = signature
+            self._read_versions = versions
             try:
                 certificates = self._files.read()
             except ValueError as error:
@@ -99,17 +96,8 @@ def _configuration(certificates: Certificates) -> grpc.ServerCertificateConfigur
     return grpc.ssl_server_certificate_configuration(pairs, certificates.client_ca)
 
 
-def _signature(paths: tuple[Path, ...]) -> _Signature:
-    """Return values that change with the files, and with the links that lead to them."""
-    return tuple(map(_file_signature, paths))
-
-
-def _file_signature(path: Path) -> tuple[int, ...]:
-    try:
-        status = os.stat(path)
-    except OSError as error:
-        return (error.errno or 0,)
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+def _versions(files: CertificateFiles) -> Sequence[tuple[int, ...] | None]:
+    return [file_version(path) for path in files.paths]
 
 
 def _log_loaded(name: str, certificates: Certificates) -> None:
