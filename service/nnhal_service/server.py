@@ -38,8 +38,7 @@ from nnhal_service.rpc.memory import MemoryServicer
 from nnhal_service.rpc.prepared_model import PreparedModelServicer
 from nnhal_service.rpc.session import SessionServicer
 from nnhal_service.serving.client_authentication import create_authentication
-from nnhal_service.serving.device_creation import create_devices
-from nnhal_service.serving.devices import Devices
+from nnhal_service.serving.devices import Devices, create_devices
 from nnhal_service.serving.endpoints import Endpoints
 from nnhal_service.serving.gauges import Gauges
 from nnhal_service.serving.hosting import Hosting

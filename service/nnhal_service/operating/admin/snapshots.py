@@ -153,22 +153,8 @@ def quarantine_snapshots(status: Mapping[str, Any]) -> Iterator[admin_pb2.Quaran
 
 def member_snapshot(member: Member) -> admin_pb2.MemberSnapshot:
     """Return the record of a member of the fleet for operators."""
-    return admin_pb2.MemberSnapshot(
-        id=member.id,
-        host=member.host,
-        address=member.address,
-        version=member.version,
-        generation=member.generation,
-        draining=member.draining,
-        cpus=member.cpus,
-        free_bytes=member.free_bytes,
-        sessions=member.sessions,
-        executions=member.executions,
-        backends=member.backends,
-        accelerators=member.accelerators,
-        models=len(member.models),
-        wait_s=member.wait_s,
-    )
+    names = (field.name for field in admin_pb2.MemberSnapshot.DESCRIPTOR.fields if field.name != "models")
+    return admin_pb2.MemberSnapshot(**{name: getattr(member, name) for name in names}, models=len(member.models))
 
 
 def count_members(snapshot: Snapshot, members: Iterable[Member]) -> None:
