@@ -5,19 +5,25 @@ keeps what its client presented last, so that a call that presents the same agai
 """
 
 import hmac
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 import grpc
 
 from nnhal_service.identity.accounts import Account, Accounts, permission_denied, unauthenticated
-from nnhal_service.identity.certificates import CERTIFICATE, AuthContext, certificate_identity
 from nnhal_service.identity.identity import Credential, Identity
 from nnhal_service.identity.local_peers import tcp_user, unix_users
 from nnhal_service.identity.tokens import TokenTable, token_digest
 
 if TYPE_CHECKING:
     from nnhal_service.identity.json_web_tokens import JwtVerifier
+
+AuthContext = Mapping[str, Sequence[bytes]]
+"""Properties of the other end of a connection."""
+
+_CERTIFICATE = "x509_pem_cert"
+"""Property with the certificate of the client, in PEM."""
+_SPIFFE_ID, _SUBJECT = "peer_spiffe_id", "x509_subject"
 
 _HEADER = "authorization"
 _SCHEME = "bearer "
@@ -136,7 +142,7 @@ class Authentication:
         """Return the text that a caller presents: the header, the certificate, or the name of its connection."""
         if self._takes_tokens and (header := _authorization(context)):
             return header
-        if self._certificates and (certificates := context.auth_context().get(CERTIFICATE)):
+        if self._certificates and (certificates := context.auth_context().get(_CERTIFICATE)):
             return bytes(certificates[0]).decode("ascii", "replace")
         return context.peer() if self._users else ""
 
@@ -171,3 +177,21 @@ def _authorization(context: grpc.ServicerContext) -> str:
                 raise unauthenticated("the call has two headers authorization")
             found = str(value)
     return found
+
+
+def certificate_identity(properties: AuthContext) -> Identity | None:
+    """Return the identity in a certificate: its SPIFFE id, or else its subject. None if it has neither, or two ids.
+
+    The handshake has verified the certificate.
+    """
+    ids = properties.get(_SPIFFE_ID, ())
+    if len(ids) == 1:
+        return Identity("spiffe", _text(ids[0]))
+    subjects = properties.get(_SUBJECT, ())
+    if ids or len(subjects) != 1 or not subjects[0]:
+        return None
+    return Identity("certificate", _text(subjects[0]))
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "backslashreplace")

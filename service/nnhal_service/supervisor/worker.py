@@ -27,10 +27,9 @@ from nnhal_service.shutdown import ShutdownSignal
 from nnhal_service.supervisor.adoption import end_with
 from nnhal_service.supervisor.crash import STACKS_SIGNAL
 from nnhal_service.supervisor.probe import Prober
-from nnhal_service.supervisor.redirector import WorkerRedirector
 from nnhal_service.supervisor.scoreboard import NOBODY, WorkerState
 from nnhal_service.supervisor.template import ChildArguments
-from nnhal_service.supervisor.worker_directory import WorkerDirectory
+from nnhal_service.supervisor.worker_directory import WorkerDirectory, WorkerRedirector
 from nnhal_service.supervisor.worker_output import redirect_output
 from nnhal_service.supervisor.worker_process import WorkerSpec
 

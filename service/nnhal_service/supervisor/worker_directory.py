@@ -1,12 +1,16 @@
-"""Directory of the workers, for a worker that decides where a new session goes."""
+"""Directory of the workers, and the decision of a worker where a client goes: perhaps to another service of a fleet."""
 
 import hashlib
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 
 from nnhal.errors import HalError, limit_exceeded
+from nnhal.v1 import session_pb2
+from nnhal_service.log import event
+from nnhal_service.peers.fleet.fleet_directory import FleetDirectory
 from nnhal_service.supervisor.addresses import WorkerAddresses
 from nnhal_service.supervisor.scoreboard import NO_OWNER, Scoreboard, WorkerState, WorkerStatus
 
@@ -138,6 +142,36 @@ class WorkerDirectory:
         chosen = min(loads, key=lambda slot: (loads[slot], slot != own, slot))
         self._sent.append((now, chosen))
         return chosen
+
+
+class WorkerRedirector:
+    """See `nnhal_service.serving.hosting.Redirector`."""
+
+    def __init__(self, workers: WorkerDirectory, fleet: FleetDirectory | None) -> None:
+        self._workers = workers
+        self._fleet = fleet
+
+    def choose(
+        self, request: session_pb2.OpenRequest, kind: str, sessions: int, identity: str
+    ) -> session_pb2.SessionRedirect | None:
+        """Return where to send a client, or None to serve it here."""
+        if self._fleet is not None and not request.session:
+            found = self._fleet.choose(request, sessions, is_local=kind == "unix")
+            if found is not None and found.member is not None:
+                event("session-placed", member=found.member.id, why=found.reason)
+                reason = f"{self.member}: {found.reason}"
+                return session_pb2.SessionRedirect(address=found.member.address, other_service=True, reason=reason)
+        address = self._workers.choose(kind, sessions, request.session, identity)
+        return session_pb2.SessionRedirect(address=address) if address else None
+
+    def members(self, known: Sequence[str] = ()) -> Sequence[str]:
+        """Return the addresses of other services that can take over when this one is gone, first those of `known`."""
+        return self._fleet.others(known) if self._fleet is not None else ()
+
+    @property
+    def member(self) -> str:
+        """Id of this service in its fleet, or ""."""
+        return self._fleet.here if self._fleet is not None else ""
 
 
 def _owner(identity: str) -> bytes:

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from nnhal_service.identity.certificates import certificate_identity
+from nnhal_service.identity.authentication import certificate_identity
 from nnhal_service.identity.identity import Identity
 from nnhal_service.identity.policy import IdentityRules, Policy
 from nnhal_service.identity.tokens import create_token
