@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nnhal.tflite.folding import EVALUATORS, GraphCall
+from nnhal.tflite.folding.evaluator import EVALUATORS, GraphCall
 from nnhal.tflite.graph import TENSOR_DTYPES, Operator, Tensor, TfliteGraph
 from nnhal.tflite.shapes import Shapes, output_shapes, set_shapes
 from nnhal.tflite.sparse import densify_constants
 from nnhal.tflite_schema import BuiltinOperator
-from nnhal.tflite_schema.shapes import INFERENCE_ERRORS, UNKNOWN, Shape
+from nnhal.tflite_schema.shapes.rule import INFERENCE_ERRORS, UNKNOWN, Shape
 from nnhal.types import AnyArray
 
 _NO_SHAPES: Shapes = {}

@@ -12,7 +12,7 @@ from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.graph import TENSOR_DTYPES, TYPE_NAMES, Tensor, TfliteGraph
 from nnhal.tflite.wide_integers import wide_tensors
 from nnhal.tflite_schema import TensorType
-from nnhal.tflite_schema.shapes import UNKNOWN
+from nnhal.tflite_schema.shapes.rule import UNKNOWN
 from nnhal.types import (
     DTYPES,
     AnyArray,

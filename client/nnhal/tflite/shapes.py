@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from nnhal.tflite.custom_options import CustomPadding, transpose_conv_options
 from nnhal.tflite.errors import TfliteError
-from nnhal.tflite.folding import GraphCall
+from nnhal.tflite.folding.evaluator import GraphCall
 from nnhal.tflite.graph import Operator, Tensor, TfliteGraph
 from nnhal.tflite_schema import BuiltinOperator
-from nnhal.tflite_schema.shapes import UNKNOWN, Shape, ShapeCall, ShapeError, infer_shapes, shapes
+from nnhal.tflite_schema.shapes.rule import UNKNOWN, Shape, ShapeCall, ShapeError, infer_shapes, shapes
 
 Shapes = Mapping[str, Sequence[int | None]]
 """Shapes by name of the input; None and 0 are unknown dimensions."""

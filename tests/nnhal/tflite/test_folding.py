@@ -7,10 +7,10 @@ import pytest
 
 from nnhal import tflite
 from nnhal.tflite.fold import fold
-from nnhal.tflite.folding import EVALUATORS, GraphCall
+from nnhal.tflite.folding.evaluator import EVALUATORS, GraphCall
 from nnhal.tflite.graph import TfliteGraph
 from nnhal.tflite.reader import read
-from nnhal.tflite_schema.shapes import INFERENCE_ERRORS
+from nnhal.tflite_schema.shapes.rule import INFERENCE_ERRORS
 from nnhal.types import AnyArray, OperandLifeTime, operation_name
 from tests.nnhal.tflite.build import Op, Tensor, build, listing, options, schema
 from tests.nnhal.tflite.corpus import families  # noqa: F401 - registers the generators

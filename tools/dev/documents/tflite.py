@@ -17,7 +17,7 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from nnhal.tflite.call import CUSTOM_CONVERTERS
 from nnhal.tflite.errors import TfliteError
-from nnhal.tflite.folding import EVALUATORS
+from nnhal.tflite.folding.evaluator import EVALUATORS
 from nnhal.tflite.import_model import import_model
 from nnhal.tflite.operators import CONVERTERS
 from nnhal.tflite.operators.refusals import REASONS

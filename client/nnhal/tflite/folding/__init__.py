@@ -7,9 +7,5 @@ operator, add a function, or a row of a table, to the module of its family.
 import importlib
 import pkgutil
 
-from nnhal.tflite.folding.evaluator import EVALUATORS, GraphCall
-
-__all__ = ["EVALUATORS", "GraphCall"]
-
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")

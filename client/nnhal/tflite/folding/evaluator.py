@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from nnhal.tflite.graph import TENSOR_DTYPES, Operator, Tensor, TfliteGraph
-from nnhal.tflite_schema.shapes import Shape, ShapeCall
+from nnhal.tflite_schema.shapes.rule import Shape, ShapeCall
 from nnhal.types import AnyArray
 
 Outputs: TypeAlias = Sequence[AnyArray] | None

@@ -9,29 +9,5 @@ module of its family.
 import importlib
 import pkgutil
 
-from nnhal.tflite_schema.shapes.rule import (
-    INFERENCE_ERRORS,
-    RULES,
-    UNKNOWN,
-    Shape,
-    ShapeCall,
-    ShapeError,
-    Shapes,
-    infer_shapes,
-    shapes,
-)
-
-__all__ = [
-    "INFERENCE_ERRORS",
-    "RULES",
-    "UNKNOWN",
-    "Shape",
-    "ShapeCall",
-    "ShapeError",
-    "Shapes",
-    "infer_shapes",
-    "shapes",
-]
-
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")

@@ -18,7 +18,7 @@ from nnhal import litert_extension, tflite
 from nnhal.errors import HalError
 from nnhal.tflite.reader import read
 from nnhal.tflite.shapes import inferred_shapes
-from nnhal.tflite_schema.shapes import UNKNOWN
+from nnhal.tflite_schema.shapes.rule import UNKNOWN
 from nnhal.types import (
     DTYPES,
     AnyArray,

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nnhal.tflite_schema.shapes import RULES as SHAPE_RULES
-from nnhal.tflite_schema.shapes import Shape, ShapeCall, ShapeError, infer_shapes
+from nnhal.tflite_schema.shapes.rule import RULES as SHAPE_RULES
+from nnhal.tflite_schema.shapes.rule import Shape, ShapeCall, ShapeError, infer_shapes
 from nnhal.types import AnyArray
 from nnhal_driver.backends.litert.submodel.data_flow import check_data_flow
 from nnhal_driver.backends.litert.submodel.limits import SubModelLimits
