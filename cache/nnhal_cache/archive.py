@@ -37,7 +37,7 @@ def export_entries(store: Store, path: Path, entries: Iterable[EntryInfo]) -> in
     """
     with (
         cache_errors(path, "the archive"),
-        open(path, "wb", opener=_private) as file,
+        open(path, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file,
         tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as tar,
     ):
         return sum(_export(store, tar, entry) for entry in entries)
@@ -58,10 +58,6 @@ def import_entries(store: Store, path: Path) -> int:
             return _import_all(store, tar)
     except tarfile.TarError as error:
         raise ArchiveError(f"{path} is not an archive of the cache: {error}") from error
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def _export(store: Store, tar: tarfile.TarFile, entry: EntryInfo) -> bool:

@@ -73,14 +73,17 @@ class CacheLayout:
 
     def unknown_files(self) -> Iterator[Path]:
         """Yield the files and folders that the cache did not write, except those within an entry."""
-        for owner in sorted(self.entries.iterdir()):
-            if _is_owner(owner):
-                with os.scandir(owner) as files:
-                    yield from sorted(Path(path.path) for path in files if not _is_link(path))
-            else:
-                yield owner
-        yield from (path for path in sorted(self.generations.iterdir()) if not is_generation(path.name))
-        yield from (path for path in sorted(self.quarantine.iterdir()) if not path.is_dir())
+        if not self.exists():
+            return
+        with cache_errors(self.root):
+            for owner in sorted(self.entries.iterdir()):
+                if _is_owner(owner):
+                    with os.scandir(owner) as files:
+                        yield from sorted(Path(path.path) for path in files if not _is_link(path))
+                else:
+                    yield owner
+            yield from (path for path in sorted(self.generations.iterdir()) if not is_generation(path.name))
+            yield from (path for path in sorted(self.quarantine.iterdir()) if not path.is_dir())
 
     def exists(self) -> bool:
         """Return whether the directory is a cache, after checking that it is safe to use. Write nothing.
@@ -126,7 +129,8 @@ class CacheLayout:
     def _has_version(self) -> bool:
         """Return whether the file `layout` exists, after checking the version in it."""
         try:
-            with open(self.root / "layout", "rb", buffering=0, opener=_open_without_waiting) as file:
+            # opening a pipe would block otherwise
+            with open(os.open(self.root / "layout", os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as file:
                 text = file.read(_VERSION_BYTES).decode("ascii", "replace").strip()
         except FileNotFoundError:
             return False
@@ -187,10 +191,6 @@ def user_directory(variable: str, *fallback: str) -> Path:
         return Path(parent, "nnhal")
     # a user without a home gets a directory that cannot be created, and an error that names it
     return Path(home if os.path.isabs(home) else "/", *fallback, "nnhal")
-
-
-def _open_without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # opening a pipe would block otherwise
 
 
 def identity_digest(identity: str) -> str:

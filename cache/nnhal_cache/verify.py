@@ -46,10 +46,7 @@ def unknown_files(store: Store) -> list[Path]:
     Raises:
         CacheError: the directory is unusable.
     """
-    if not store.layout.exists():
-        return []
-    with cache_errors(store.layout.root):
-        return list(store.layout.unknown_files())
+    return list(store.layout.unknown_files())
 
 
 def _find_problems(link: Path, key: bytes | None) -> Iterator[str]:

@@ -12,7 +12,7 @@ from nnhal.errors import MISSED_DEADLINE, HalError, general_failure
 from nnhal.types import ErrorStatus, Partition, Placement
 from nnhal_driver.backends.api import Backend, CompileOptions
 from nnhal_driver.compilation.optimization import OperationsFailedError, optimize_and_compile
-from nnhal_driver.compilation.placement import Placer, explain_refusal, partitions_by_subgraph, unplaced_operations
+from nnhal_driver.compilation.placement import Placer, explain_refusal, partitions_by_subgraph
 from nnhal_driver.execution.control_flow import control_flow_node
 from nnhal_driver.execution.plan import PartitionNode, Plan
 from nnhal_driver.graph import Graph, callees_first, subgraph_view, used_outside
@@ -49,8 +49,9 @@ def place_and_compile(
     while True:
         options.check()
         placement = placer.place()
-        if missing := unplaced_operations(placement):
-            raise compiler.memory_error or placer.memory_error or general_failure(explain_refusal(graphs, missing[0]))
+        missing = next((each for each in placement.operations if each.subgraph == 0 and not each.backend), None)
+        if missing is not None:
+            raise compiler.memory_error or placer.memory_error or general_failure(explain_refusal(graphs, missing))
         failures = compiler.compile(placement.partitions)
         if not failures:
             return placement, _build_plan(graphs, placement, compiler.nodes)

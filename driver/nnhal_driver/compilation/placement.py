@@ -55,11 +55,6 @@ def partitions_by_subgraph(placement: Placement) -> Mapping[int, list[Partition]
     return partitions
 
 
-def unplaced_operations(placement: Placement) -> list[OperationPlacement]:
-    """Return the operations of main that no backend supports."""
-    return [operation for operation in placement.operations if operation.subgraph == 0 and not operation.backend]
-
-
 def explain_refusal(graphs: Sequence[Graph], operation: OperationPlacement) -> str:
     """Return in one line why no backend supports an operation."""
     reasons = "; ".join(f"{refusal.backend}: {refusal.reason}" for refusal in operation.refusals)
