@@ -9,10 +9,11 @@ from typing import Annotated
 import typer
 
 from nnhal_tools.cli import backends, bench, cache, compare, conformance, demo, explain, info, run
-from nnhal_tools.cli.admin import commands, reload, top
+from nnhal_tools.cli.admin import commands, top
 from nnhal_tools.cli.command_line import CommandLine
 from nnhal_tools.cli.fleet import commands as fleet_commands
 from nnhal_tools.cli.ndk.commands import ndk
+from nnhal_tools.cli.security_options import with_security
 from nnhal_tools.cli.services import quarantine, serve, token
 from nnhal_tools.cli.services.serve_options import ServeCommand
 
@@ -26,9 +27,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command(cls=ServeCommand)(serve.serve)
-app.command()(reload.reload)
-app.command()(top.top)
 for command in (
+    with_security(commands.reload),
+    top.top,
     info.info,
     run.run,
     explain.explain,

@@ -13,12 +13,14 @@ import typer
 
 from nnhal.errors import require_linux
 from nnhal_tools.cli.console import make_console, print_json, print_text, show_connecting
-from nnhal_tools.cli.errors import CommandError, reporting_errors
+from nnhal_tools.cli.errors import CommandError
 from nnhal_tools.cli.options import CONNECT_S, DeviceName, Json, Target
 from nnhal_tools.cli.security_options import with_security
 
 if TYPE_CHECKING:
     from nnhal.types import BackendInfo
+
+_RUN_MODULE = (sys.executable, "-P", "-m")
 
 backends = typer.Typer(help="Show the backends of a device, and examine plug-ins.", invoke_without_command=True)
 
@@ -32,7 +34,6 @@ class Language(StrEnum):
 
 @backends.callback()
 @with_security
-@reporting_errors()
 def list_backends(
     context: typer.Context,
     target: Target = None,
@@ -47,10 +48,7 @@ def list_backends(
         return
     import nnhal
 
-    with (
-        show_connecting(target),
-        nnhal.connect(target, device=device, timeout=CONNECT_S) as connected,
-    ):
+    with show_connecting(target), nnhal.connect(target, device=device, timeout=CONNECT_S) as connected:
         rows = [_to_row(backend) for backend in connected.backends()]
     if as_json:
         print_json(rows)
@@ -61,7 +59,6 @@ def list_backends(
 
 
 @backends.command()
-@reporting_errors()
 def doctor(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A .so or .py file.")],
     option: Annotated[
@@ -75,12 +72,10 @@ def doctor(
     require_linux("`nnhal backends doctor`")
     if not file.is_file():
         raise CommandError(f"{file} is not a file")
-    command = [sys.executable, "-P", "-m", "nnhal_driver.backends.plugins.doctor", str(file.absolute())]
-    command += option or []
+    command = [*_RUN_MODULE, "nnhal_driver.backends.plugins.doctor", str(file.absolute()), *(option or [])]
     raise typer.Exit(subprocess.run(command, check=False).returncode)
 
 
-@reporting_errors()
 def new_backend(
     vendor: Annotated[str, typer.Argument(help="Letters and digits.")],
     name: Annotated[str, typer.Argument(help="Letters and digits. Becomes the id of the backend.")],
@@ -91,16 +86,7 @@ def new_backend(
 ) -> None:
     """Create a working backend with its tests, package and CI, as a start for your own."""
     path = folder or Path(f"{vendor}_{name}")
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "nnhal_driver.backends.plugins.skeleton",
-        vendor,
-        name,
-        lang.value,
-        str(path),
-    ]
+    command = [*_RUN_MODULE, "nnhal_driver.backends.plugins.skeleton", vendor, name, lang.value, str(path)]
     result = subprocess.run(command, check=False, capture_output=True, text=True)
     if result.returncode:
         raise CommandError(result.stderr)

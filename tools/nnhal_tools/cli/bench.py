@@ -4,7 +4,7 @@ import csv
 import json
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nnhal_tools.cli.console import make_console, make_progress, print_table, print_text
-from nnhal_tools.cli.errors import CommandError, reporting_errors, writing
+from nnhal_tools.cli.errors import CommandError, as_command_errors, writing
 from nnhal_tools.cli.options import (
     DeviceName,
     Fallback,
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 
 @with_security
-@reporting_errors()
 def bench(
     model: Annotated[Path, typer.Argument(metavar="MODEL.tflite", help="The model.")],
     *,
@@ -93,6 +92,7 @@ def bench(
     Each client is a process with one connection. Everything that is measured takes turns in rounds, so that noise of
     the machine meets all of it: compare ratios, and look at the spread of the rounds (docs/benchmarking.md).
     """
+    from nnhal.embedded import EmbeddedService
     from nnhal_tools.bench.bench import run_bench
     from nnhal_tools.bench.load import BenchError
     from nnhal_tools.bench.specification import parse_levels
@@ -100,34 +100,28 @@ def bench(
     require_writable(csv_file, html)
     if duration <= 0:
         raise CommandError("--duration must be positive")
-    try:
+    with as_command_errors(ValueError):
         levels = parse_levels(concurrency, rate)
-    except ValueError as error:
-        raise CommandError(str(error)) from None
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="nnhal-bench-")))
         shapes = parse_shapes(shape or [])
         inputs = _write_inputs(folder, model, shapes, input_ or [])
-        addresses = [target or _start_service(stack), *([compare] if compare else [])]
+        target = target or stack.enter_context(closing(EmbeddedService())).target
+        addresses = [target, compare] if compare else [target]
         tasks = _tasks(model, inputs, _path_names(path), addresses, engine, shapes, device, fallback)
         progress = stack.enter_context(make_progress())
         bar = progress.add_task("starting", total=len(tasks) * (1 + rounds * len(levels)))
 
-        def show(text: str) -> None:
-            progress.update(bar, advance=1, description=text)
-
-        try:
-            results = run_bench(
-                tasks,
-                levels,
-                baseline=_baseline(tasks, compare),
-                rounds=rounds,
-                duration_s=duration,
-                warmup_s=warmup,
-                progress=show,
-            )
-        except BenchError as error:
-            raise CommandError(str(error)) from error
+        stack.enter_context(as_command_errors(BenchError))
+        results = run_bench(
+            tasks,
+            levels,
+            baseline=_baseline(tasks, compare),
+            rounds=rounds,
+            duration_s=duration,
+            warmup_s=warmup,
+            progress=lambda text: progress.update(bar, advance=1, description=text),
+        )
     _report(results, model, csv_file, html, as_json=as_json)
 
 
@@ -145,14 +139,6 @@ def _write_inputs(
     file = folder / "inputs.npz"
     np.savez(file, *arrays)
     return file
-
-
-def _start_service(stack: ExitStack) -> str:
-    from nnhal.embedded import EmbeddedService
-
-    service = EmbeddedService()
-    stack.callback(service.close)
-    return service.target
 
 
 def _path_names(text: str) -> list[str]:

@@ -3,15 +3,15 @@
 Directory, key and size limit are the settings that `nnhal serve` has in the current folder.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
 from nnhal_tools.cli.console import make_console, print_json, print_table, print_text, show_status
-from nnhal_tools.cli.errors import FAILED, CommandError, reporting_errors
+from nnhal_tools.cli.errors import FAILED, CommandError, as_command_errors
 from nnhal_tools.cli.options import Json, at_least
 from nnhal_tools.cli.services.service_settings import service_settings
 from nnhal_tools.tables import make_table
@@ -53,7 +53,6 @@ cache = typer.Typer(
 
 
 @cache.command("list")
-@reporting_errors()
 def list_(directory: Directory = None, as_json: Json = False) -> None:
     """List the entries, most recently used first."""
     with _reporting_cache_errors():
@@ -66,7 +65,6 @@ def list_(directory: Directory = None, as_json: Json = False) -> None:
 
 
 @cache.command()
-@reporting_errors()
 def verify(directory: Directory = None, key_file: KeyFile = None, as_json: Json = False) -> None:
     """Check files, modes, sizes and seals. The exit code is 1 if an entry has a problem.
 
@@ -108,7 +106,6 @@ def _show_problems(
 
 
 @cache.command()
-@reporting_errors()
 def clear(tokens: Tokens = None, directory: Directory = None) -> None:
     """Remove entries."""
     with _reporting_cache_errors():
@@ -122,7 +119,6 @@ def clear(tokens: Tokens = None, directory: Directory = None) -> None:
 
 
 @cache.command("export")
-@reporting_errors()
 def export(
     file: Annotated[Path, typer.Argument(metavar="FILE.tar", help="The file to write.")],
     tokens: Tokens = None,
@@ -141,7 +137,6 @@ def export(
 
 
 @cache.command("import")
-@reporting_errors()
 def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE.tar", help="A file that `export` wrote.")],
     directory: Directory = None,
@@ -164,15 +159,10 @@ def import_(
     typer.echo(f"imported {_count(count)}")
 
 
-@contextmanager
-def _reporting_cache_errors() -> Iterator[None]:
-    """Turn errors of the cache into errors of the command."""
+def _reporting_cache_errors() -> AbstractContextManager[None]:
     from nnhal_cache.errors import CacheError
 
-    try:
-        yield
-    except CacheError as error:
-        raise CommandError(str(error), FAILED) from error
+    return as_command_errors(CacheError, exit_code=FAILED)
 
 
 def _store(directory: Path | None, size: int | None = None) -> "Store":
@@ -184,11 +174,7 @@ def _store(directory: Path | None, size: int | None = None) -> "Store":
 
 
 def _existing_store(directory: Path | None) -> "Store":
-    """Return the store in a directory that an option names, or in the default one, which need not exist yet.
-
-    Raises:
-        CommandError: the directory of the option does not exist.
-    """
+    """Return the store in a directory that an option names, or in the default one, which need not exist yet."""
     if directory is not None and not directory.exists():
         raise CommandError(f"--cache-dir: there is no folder {directory}")
     return _store(directory)
@@ -204,16 +190,13 @@ def _key(store: "Store", key_file: Path | None) -> bytes | None:
 
 
 def _select(store: "Store", prefixes: Sequence[str]) -> "list[EntryInfo]":
-    """Return the entries whose tokens start with one of the prefixes.
-
-    Raises:
-        CommandError: no token starts with one of them.
-    """
+    """Return the entries whose tokens start with one of the prefixes."""
     entries = store.list()
     for prefix in filter(None, prefixes):
         if not any(entry.token.hex().startswith(prefix.lower()) for entry in entries):
             raise CommandError(f"no token starts with {prefix!r}", FAILED)
-    return [entry for entry in entries if any(entry.token.hex().startswith(prefix.lower()) for prefix in prefixes)]
+    starts = tuple(prefix.lower() for prefix in prefixes)
+    return [entry for entry in entries if entry.token.hex().startswith(starts)]
 
 
 def _to_json(entry: "EntryInfo") -> dict[str, object]:

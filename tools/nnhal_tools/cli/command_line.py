@@ -4,17 +4,19 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from typer.core import TyperGroup
 
-from nnhal_tools.cli.errors import FAILED, MISUSED, print_error
+from nnhal.errors import HalError, LinuxRequiredError
+from nnhal_tools.cli.errors import FAILED, MISUSED, CommandError, print_error
+from nnhal_tools.extras import missing_extra, missing_extra_text
 
 
 class CommandLine(TyperGroup):
-    """Group of commands whose usage errors are one line, like all other errors."""
+    """Group of commands, each of whose errors is one line and an exit code."""
 
     def main(
         self,
@@ -30,26 +32,42 @@ class CommandLine(TyperGroup):
         if not standalone_mode:
             return run()
         try:
-            code = run()
+            code = _run_reporting_errors(run)
             sys.stdout.flush()  # while errors of the last lines can still be reported
         except OSError as error:
             code = _report_os_error(error)
-        except Exception as error:
-            # typer's own classes; older versions have those of click, so they have no common module
-            if not hasattr(error, "format_message"):
-                raise
-            code = _report_usage_error(error)
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _run_reporting_errors(run: Callable[[], Any]) -> Any:
+    """Run a command and return its result, or the exit code of an error."""
+    try:
+        return run()
+    except CommandError as error:
+        return print_error(str(error), error.exit_code)
+    except LinuxRequiredError as error:
+        return print_error(error.reason, MISUSED)
+    except HalError as error:
+        return print_error(str(error), FAILED)
+    except ImportError as error:
+        if extra := missing_extra(error):
+            return print_error(missing_extra_text(extra), MISUSED)
+        raise
+    except Exception as error:
+        # typer's own classes; older versions have those of click, so they have no common module
+        if hasattr(error, "format_message"):
+            return _report_usage_error(error)
+        raise
 
 
 def _report_os_error(error: OSError) -> int:
     """Report an error of the operating system that no command expects, for example a full disk."""
     # whatever is left in the buffer cannot be written either, and the interpreter would complain about it at exit
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if error.errno != errno.EPIPE:  # as with `nnhal info | head -1`
-        subject = error.filename or ("cannot write the output" if error.errno == errno.ENOSPC else "")
-        print_error(": ".join(filter(None, (subject, error.strerror or str(error)))))
-    return FAILED
+    if error.errno == errno.EPIPE:  # as with `nnhal info | head -1`
+        return FAILED
+    subject = error.filename or ("cannot write the output" if error.errno == errno.ENOSPC else "")
+    return print_error(": ".join(filter(None, (subject, error.strerror or str(error)))), FAILED)
 
 
 def _report_usage_error(error: Any) -> int:
@@ -57,8 +75,7 @@ def _report_usage_error(error: Any) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":  # the help has been printed
         return MISUSED
     path = error.ctx.command_path if getattr(error, "ctx", None) else "nnhal"
-    print_error(f"{_usage_text(error)}; see `{path} --help`")
-    return MISUSED
+    return print_error(f"{_usage_text(error)}; see `{path} --help`", MISUSED)
 
 
 def _usage_text(error: Any) -> str:

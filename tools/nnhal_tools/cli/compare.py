@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nnhal_tools.cli.console import make_console, make_progress, print_json, print_table, print_text
-from nnhal_tools.cli.errors import reporting_errors
 from nnhal_tools.cli.options import CONNECT_S, ImageFile, InputFiles, Json
 from nnhal_tools.tables import make_table
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from nnhal.types import AnyArray, Model, Placement
 
 
-@reporting_errors()
 def compare(
     model: Annotated[Path, typer.Argument(metavar="MODEL.tflite", help="The model.")],
     *,

@@ -2,8 +2,8 @@
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import asdict, replace
 from enum import StrEnum
 from importlib import import_module
@@ -14,8 +14,15 @@ import typer
 
 from nnhal.cpu import available_cpus
 from nnhal_tools.cli.console import make_console, make_progress, print_table, print_text, show_status
-from nnhal_tools.cli.errors import FAILED, CommandError, error_text, reporting_errors
-from nnhal_tools.cli.options import CONNECT_S, at_least, parse_target, require_writable, require_writable_folder
+from nnhal_tools.cli.errors import FAILED, CommandError, as_command_errors, writing
+from nnhal_tools.cli.options import (
+    CONNECT_S,
+    DeviceName,
+    at_least,
+    parse_target,
+    require_writable,
+    require_writable_folder,
+)
 from nnhal_tools.cli.security_options import with_security
 
 if TYPE_CHECKING:
@@ -47,7 +54,6 @@ _SELF_TEST = Path("tests/tools/conformance/selftest")
 
 
 @with_security
-@reporting_errors()
 def conformance(
     *,
     target: Annotated[
@@ -59,9 +65,7 @@ def conformance(
             show_default=False,
         ),
     ] = None,
-    device: Annotated[
-        str, typer.Option(metavar="NAME", help="The device. [default: the service's first]", show_default=False)
-    ] = "",
+    device: DeviceName = "",
     suite: Annotated[
         str | None,
         typer.Option(
@@ -169,7 +173,9 @@ def conformance(
     failed. Checks for which the device returns UNIMPLEMENTED are counted as unsupported.
     """
     from nnhal_tools.conformance.device.control import ServiceControl
+    from nnhal_tools.conformance.paths import select_paths
     from nnhal_tools.conformance.runner import TargetConfig
+    from nnhal_tools.conformance.selection import Selection
 
     target = target or ""
     control = ServiceControl(restart_cmd, kill_cmd, stop_cmd, recovery_s)
@@ -179,10 +185,14 @@ def conformance(
     require_writable_folder(reduce)
     console = make_console()
     if mode is not Mode.CHECK:
-        _require_checks(mode, {"--junit": junit, "--html": html, "--reduce": reduce})
-    selection = _make_selection(select, exclude)
-    names = _select_suites(suite, strict)
-    paths = _select_paths(path)
+        for option, file in {"--junit": junit, "--html": html, "--reduce": reduce}.items():
+            if file is not None:
+                problem = f"{option} needs results of checks, and --mode {mode} runs none; it writes --json only"
+                raise CommandError(problem)
+    selection = Selection(tuple(select or ()), tuple(exclude or ()))
+    with as_command_errors(ValueError):
+        names, paths = _select_suites(_names(suite), strict), _names(path)
+        select_paths(paths)
     cases = _read_cases(vectors)
     options = _service_options(target, backends_path, backend, no_merge_partitions)
     opened = _open_device(TargetConfig(target, device, control, paths), options)
@@ -200,26 +210,11 @@ def conformance(
         raise typer.Exit(FAILED)
 
 
-@contextmanager
-def _reporting_dead_devices() -> Iterator[None]:
+def _reporting_dead_devices() -> AbstractContextManager[None]:
     """Turn the error of a service that does not respond into an error of the command."""
     from nnhal_tools.conformance.check import NotServiceSpecific
 
-    try:
-        yield
-    except NotServiceSpecific as error:
-        raise CommandError(str(error), FAILED) from error
-
-
-def _require_checks(mode: Mode, files: Mapping[str, Path | None]) -> None:
-    """Refuse the options for results of checks.
-
-    Raises:
-        CommandError: one of the options has a value.
-    """
-    for option, path in files.items():
-        if path is not None:
-            raise CommandError(f"{option} needs results of checks, and --mode {mode} runs none; it writes --json only")
+    return as_command_errors(NotServiceSpecific, exit_code=FAILED)
 
 
 def _self_test(target: str, device: str, patterns: Sequence[str], control: "ServiceControl") -> int:
@@ -228,40 +223,21 @@ def _self_test(target: str, device: str, patterns: Sequence[str], control: "Serv
         raise CommandError("the self-test is not installed: run `make self-test` in a checkout of nnhal's sources")
     sys.path.insert(0, str(_CHECKOUT))
     selftest = import_module(_SELF_TEST.as_posix().replace("/", "."))
-    try:
-        with _reporting_dead_devices():
-            exit_code: int = selftest.main(target, device, patterns, control)
-    except ValueError as error:
-        raise CommandError(str(error)) from error
+    with as_command_errors(ValueError), _reporting_dead_devices():
+        exit_code: int = selftest.main(target, device, patterns, control)
     return exit_code
 
 
-def _make_selection(select: Sequence[str] | None, exclude: Sequence[str] | None) -> "Selection":
-    from nnhal_tools.conformance.selection import Selection
+def _names(text: str | None) -> tuple[str, ...]:
+    """Return the names of an option, which are separated by commas."""
+    return tuple(filter(None, (text or "").split(",")))
 
-    return Selection(tuple(select or ()), tuple(exclude or ()))
 
-
-def _select_suites(names: str | None, strict: bool) -> tuple[str, ...]:
+def _select_suites(requested: Sequence[str], strict: bool) -> tuple[str, ...]:
     from nnhal_tools.conformance.runner import STRICT_SUITES, select_suites
 
-    requested = tuple(filter(None, names.split(","))) if names else ()
-    try:
-        suites = select_suites(requested, strict=strict)
-    except ValueError as error:
-        raise CommandError(str(error)) from error
+    suites = select_suites(requested, strict=strict)
     return tuple(dict.fromkeys((*suites, *STRICT_SUITES))) if strict else suites
-
-
-def _select_paths(names: str | None) -> tuple[str, ...]:
-    from nnhal_tools.conformance.paths import select_paths
-
-    codes = tuple(filter(None, names.split(","))) if names else ()
-    try:
-        select_paths(codes)
-    except ValueError as error:
-        raise CommandError(str(error)) from error
-    return codes
 
 
 def _read_cases(folder: Path | None) -> "list[Case]":
@@ -331,22 +307,15 @@ def _show_table(
             figures = [asdict(timing) for timing in timings]
             table = support_and_perf.timing_table(timings)
     if json_path:
-        try:
+        with writing(json_path):
             report.write_figures(json_path, info, mode, figures)
-        except OSError as error:
-            raise CommandError(f"cannot write {json_path}: {error_text(error)}") from error
     print_text(console, info.describe())
     print_table(console, table)
 
 
 @contextmanager
 def _open_device(config: "TargetConfig", service_options: Sequence[str]) -> "Iterator[tuple[TargetConfig, RunInfo]]":
-    """Yield the device and its description. If it has no address, an embedded service runs meanwhile.
-
-    Raises:
-        HalError: the service has no such device.
-        CommandError: the service does not respond.
-    """
+    """Yield the device and its description. If it has no address, an embedded service runs meanwhile."""
     import nnhal
     from nnhal.embedded import EmbeddedService
     from nnhal_tools.conformance.run_info import describe_run
@@ -354,8 +323,7 @@ def _open_device(config: "TargetConfig", service_options: Sequence[str]) -> "Ite
     label = "" if config.address else "a service started by this command"
     with ExitStack() as stack, _reporting_dead_devices():
         if not config.address:
-            service = EmbeddedService(*service_options)
-            stack.callback(service.close)
+            service = stack.enter_context(closing(EmbeddedService(*service_options)))
             config = replace(config, address=service.target)
         if config.device:  # a wrong name would fail every check
             nnhal.connect(config.address, device=config.device, timeout=CONNECT_S, transport="grpc").close()
@@ -377,10 +345,8 @@ def _load_ndk(config: "TargetConfig") -> "NdkLibrary | None":
         raise CommandError(f"the path {NDK} uses the first device of the service; omit --device")
     os.environ["NNHAL_TARGET"] = config.address
     os.environ.setdefault("NNHAL_NDK_LOG", "error")  # failures of calls are expected; results report them
-    try:
+    with as_command_errors(BuildError, exit_code=FAILED):
         return NdkLibrary(find_or_build())
-    except BuildError as error:
-        raise CommandError(str(error), FAILED) from None
 
 
 def _run(console: "Console", config: "TargetConfig", tasks: "Sequence[CheckTask]", jobs: int) -> "list[Result]":
@@ -438,15 +404,10 @@ def _report(
 ) -> None:
     from nnhal_tools.conformance import report
 
-    try:
-        if json:
-            report.write_json(json, info, results)
-        if junit:
-            report.write_junit(junit, info, results)
-        if html:
-            report.write_html(html, info, results)
-    except OSError as error:
-        raise CommandError(f"cannot write a report: {error}") from error
+    for path, write in ((json, report.write_json), (junit, report.write_junit), (html, report.write_html)):
+        if path:
+            with writing(path):
+                write(path, info, results)
     print_text(console, info.describe())
     for table in report.summary_tables(results, info):
         print_table(console, table)

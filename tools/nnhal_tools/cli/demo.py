@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from nnhal_tools.cli.console import make_console, print_text
-from nnhal_tools.cli.errors import FAILED, reporting_errors
+from nnhal_tools.cli.errors import FAILED
 from nnhal_tools.cli.options import CONNECT_S
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ class Classification:
     execute_s: Sequence[float]
 
 
-@reporting_errors()
 def demo() -> None:
     """Start a service, prepare a model on it and classify handwritten digits.
 

@@ -6,9 +6,6 @@ from pathlib import Path
 
 import typer
 
-from nnhal.errors import HalError, LinuxRequiredError
-from nnhal_tools.extras import missing_extra, missing_extra_text
-
 FAILED = 1
 """Exit code: the service or the device reported an error, or did not respond."""
 MISUSED = 2
@@ -24,20 +21,12 @@ class CommandError(Exception):
 
 
 @contextmanager
-def reporting_errors() -> Iterator[None]:
-    """Turn HalError, CommandError and missing extras into a line on stderr and an exit code. Also a decorator."""
+def as_command_errors(*types: type[Exception], exit_code: int = MISUSED) -> Iterator[None]:
+    """Turn errors of some types, whose text is for the user, into errors of the command."""
     try:
         yield
-    except CommandError as error:
-        raise _exit(str(error), error.exit_code) from None
-    except LinuxRequiredError as error:
-        raise _exit(error.reason, MISUSED) from None
-    except HalError as error:
-        raise _exit(str(error), FAILED) from None
-    except ImportError as error:
-        if not (extra := missing_extra(error)):
-            raise
-        raise _exit(missing_extra_text(extra), MISUSED) from None
+    except types as error:
+        raise CommandError(str(error), exit_code) from error
 
 
 @contextmanager
@@ -54,11 +43,7 @@ def error_text(error: BaseException) -> str:
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
-def print_error(message: str) -> None:
-    """Print a message for the user as one line."""
+def print_error(message: str, exit_code: int = FAILED) -> int:
+    """Print a message for the user as one line, and return the exit code."""
     typer.echo("nnhal: " + " ".join(message.split()), err=True)
-
-
-def _exit(message: str, code: int) -> typer.Exit:
-    print_error(message)
-    return typer.Exit(code)
+    return exit_code

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nnhal_tools.cli.console import make_console, print_json, print_table, print_text, show_status, words_fit
-from nnhal_tools.cli.errors import FAILED, print_error, reporting_errors, writing
+from nnhal_tools.cli.errors import FAILED, print_error, writing
 from nnhal_tools.cli.options import (
     CONNECT_S,
     DeviceName,
@@ -32,7 +32,6 @@ _ORDINARY_RUNS = 8
 
 
 @with_security
-@reporting_errors()
 def explain(
     model: Annotated[Path, typer.Argument(metavar="MODEL.tflite", help="The model.")],
     target: Target = None,

@@ -4,10 +4,10 @@ from collections import defaultdict
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from nnhal_tools.cli.console import make_console, print_json, print_table, print_text, show_connecting
-from nnhal_tools.cli.errors import reporting_errors
+from nnhal_tools.cli.console import counted, make_console, print_json, print_table, print_text, show_connecting
 from nnhal_tools.cli.options import CONNECT_S, DeviceName, Json, Target
 from nnhal_tools.cli.security_options import with_security
+from nnhal_tools.tables import make_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -16,12 +16,7 @@ if TYPE_CHECKING:
 
 
 @with_security
-@reporting_errors()
-def info(
-    target: Target = None,
-    device: DeviceName = "",
-    as_json: Json = False,
-) -> None:
+def info(target: Target = None, device: DeviceName = "", as_json: Json = False) -> None:
     """Show the properties of a service's device.
 
     The exit code is 1 if the service does not respond.
@@ -95,11 +90,8 @@ def _show(facts: dict[str, Any]) -> None:
 
 
 def _performance_table(capabilities: dict[str, Any]) -> "Table":
-    from rich.table import Table
-
-    table = Table("performance on", title="Ratio to the CPU; lower is better", title_justify="left", title_style="")
-    table.add_column("time", justify="right")
-    table.add_column("power", justify="right")
+    table = make_table("performance on", "time", "power", right=("time", "power"))
+    table.title, table.title_justify, table.title_style = "Ratio to the CPU; lower is better", "left", ""
     for name, performance in _group_rows(capabilities):
         table.add_row(name, f"{performance['exec_time']:g}", f"{performance['power_usage']:g}")
     return table
@@ -125,12 +117,10 @@ def _group_rows(capabilities: dict[str, Any]) -> list[tuple[str, dict[str, float
 
 
 def _backend_table(backends: list[dict[str, Any]]) -> "Table":
-    from rich.table import Table
-
-    table = Table("backend", "version", "state", "reason", "from")
+    table = make_table("backend", "version", "state", "reason", "from")
     for backend in backends:
         count = backend["quarantined_models"]
-        quarantine = f"{count} {'model' if count == 1 else 'models'} in quarantine" if count else ""
+        quarantine = f"{counted(count, 'model')} in quarantine" if count else ""
         reason = "; ".join(filter(None, (backend["reason"], quarantine)))
         table.add_row(backend["id"], backend["version"], backend["state"], reason, backend["origin"])
     return table

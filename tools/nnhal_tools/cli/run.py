@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nnhal_tools.cli.console import make_console, print_json, print_table, print_text, show_status
-from nnhal_tools.cli.errors import reporting_errors, writing
+from nnhal_tools.cli.errors import writing
 from nnhal_tools.cli.options import (
     CONNECT_S,
     DeviceName,
@@ -66,7 +66,6 @@ class RunResult:
 
 
 @with_security
-@reporting_errors()
 def run(
     model: Annotated[Path, typer.Argument(metavar="MODEL.tflite", help="The model.")],
     *,

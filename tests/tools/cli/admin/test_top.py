@@ -128,7 +128,7 @@ def screen(
     state: dict[str, Any], width: int = 80, height: int | None = 24, rates: Rates = NOTHING, sort: str = "calls"
 ) -> list[str]:
     console = Console(width=width, height=height or 100, record=True, markup=False, file=io.StringIO(), highlight=False)
-    console.print(render_screen(console, state, rates, sort, height=height, note="q quit"))
+    console.print(render_screen(state, rates, sort, height=height, note="q quit"))
     return console.export_text().splitlines()
 
 

@@ -1,4 +1,4 @@
-"""`nnhal admin`: the state of a running service, and what an operator can do to it."""
+"""`nnhal admin` and `nnhal reload`: the state of a running service, and what an operator can do to it."""
 
 import time
 from typing import TYPE_CHECKING, Annotated, Any
@@ -6,20 +6,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nnhal.admin.plain import to_plain
+from nnhal_tools.cli.admin.columns import cells
 from nnhal_tools.cli.admin.connection import Service, StateDirectory, Worker, connected
-from nnhal_tools.cli.admin.units import counted, format_age, format_bytes, format_seconds, printable
-from nnhal_tools.cli.console import make_console, print_table, print_text
-from nnhal_tools.cli.errors import reporting_errors
+from nnhal_tools.cli.console import (
+    counted,
+    format_age,
+    format_bytes,
+    make_console,
+    print_json,
+    print_table,
+    print_text,
+    printable,
+)
 from nnhal_tools.cli.options import Json
 from nnhal_tools.cli.security_options import with_security
+from nnhal_tools.tables import make_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rich.console import Console
-
-_DIGITS = 12
-"""Hex digits of digests and tokens that tables show."""
 
 admin = typer.Typer(
     help="State of a running service of this machine, and what an operator can do to it. `nnhal top` shows the state "
@@ -28,15 +34,31 @@ admin = typer.Typer(
 )
 
 
-@admin.command()
-@with_security
-@reporting_errors()
+def admin_command(function: "Callable[..., None]") -> "Callable[..., None]":
+    """Add a command to the group, with the options of clients."""
+    return admin.command()(with_security(function))
+
+
+def reload(
+    address: Annotated[
+        str, typer.Argument(metavar="[ADDR]", help="An address of the service. Needed if several services run.")
+    ] = "",
+    state_dir: StateDirectory = None,
+) -> None:
+    """Replace the workers of a service one by one, with the current settings and plug-ins. No call fails.
+
+    The service logs `reloaded` when the last worker is replaced. Addresses and the number of workers stay.
+    """
+    _act(address or None, state_dir, "Reload")
+
+
+@admin_command
 def status(target: Service = None, state_dir: StateDirectory = None, as_json: Json = False) -> None:
     """Show the state of the service and of its workers, and the last warnings. --json prints everything."""
     with connected(target, state_dir) as service:
         snapshot = service.snapshot()
     if as_json:
-        _print_json(snapshot)
+        print_json(snapshot)
         return
     console, now = make_console(), snapshot["at"]
     load = snapshot["load"]
@@ -50,58 +72,27 @@ def status(target: Service = None, state_dir: StateDirectory = None, as_json: Js
     ]
     print_text(console, "\n".join(lines))
     headings = ("worker", "state", "age", "sessions", "memory", "threads", "restarts", "last end")
-    rows = [
-        (
-            str(each["slot"]),
-            each["state"],
-            format_age(now - each["started_at"]),
-            str(each["sessions"]),
-            format_bytes(each["memory_bytes"]),
-            str(each["threads"]),
-            str(each["restarts"]),
-            each["last_end"],
-        )
-        for each in snapshot["workers"]
-    ]
-    _print_rows(console, headings, rows)
+    _print_rows(console, headings, cells(snapshot["workers"], headings, now))
     for warning in snapshot["warnings"]:
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(warning["at"]))
         print_text(console, printable(f"{at} {warning['level']} {warning['event']} {warning['text']}"))
 
 
-@admin.command()
-@with_security
-@reporting_errors()
+@admin_command
 def sessions(target: Service = None, state_dir: StateDirectory = None, as_json: Json = False) -> None:
     """List the sessions."""
     with connected(target, state_dir) as service:
         snapshot = service.snapshot()
     if as_json:
-        _print_json(snapshot["sessions"])
+        print_json(snapshot["sessions"])
         return
     headings = ("session", "identity", "client", "age", "calls", "memory", "models", "connected", "placement")
-    rows = [
-        (
-            each["id"],
-            each["identity"],
-            each["client"],
-            format_age(snapshot["at"] - each["opened_at"]),
-            str(each["calls"]),
-            format_bytes(each["memory_bytes"]),
-            str(each["models"]),
-            "yes" if each["connected"] else "no",
-            each["placement"],
-        )
-        for each in snapshot["sessions"]
-    ]
     console = make_console()
-    print_text(console, counted(len(rows), "session"))
-    _print_rows(console, headings, rows)
+    print_text(console, counted(len(snapshot["sessions"]), "session"))
+    _print_rows(console, headings, cells(snapshot["sessions"], headings, snapshot["at"]))
 
 
-@admin.command()
-@with_security
-@reporting_errors()
+@admin_command
 def end_session(
     session: Annotated[str, typer.Argument(metavar="SESSION", help="Id of the session in `nnhal admin sessions`.")],
     target: Service = None,
@@ -111,34 +102,18 @@ def end_session(
     _act(target, state_dir, "EndSession", session=session)
 
 
-@admin.command()
-@with_security
-@reporting_errors()
+@admin_command
 def models(target: Service = None, state_dir: StateDirectory = None, as_json: Json = False) -> None:
     """List the prepared models, with their partitions, and why backends of higher preference do not run them."""
     with connected(target, state_dir) as service:
         snapshot = service.snapshot()
     if as_json:
-        _print_json(snapshot["models"])
+        print_json(snapshot["models"])
         return
     headings = ("model", "digest", "backends", "priority", "cached", "uses", "best", "longest", "memory")
-    rows = [
-        (
-            each["id"],
-            each["digest"][:_DIGITS],
-            ", ".join(each["backends"]),
-            each["priority"].lower(),
-            "yes" if each["cached"] else "no",
-            str(each["uses"]),
-            format_seconds(each["best_s"]),
-            format_seconds(each["longest_s"]),
-            format_bytes(each["memory_bytes"]) if each["memory_bytes"] else "-",
-        )
-        for each in snapshot["models"]
-    ]
     console = make_console()
-    print_text(console, counted(len(rows), "prepared model"))
-    _print_rows(console, headings, rows)
+    print_text(console, counted(len(snapshot["models"]), "prepared model"))
+    _print_rows(console, headings, cells(snapshot["models"], headings, snapshot["at"]))
     for each in snapshot["models"]:
         for partition in each["partitions"]:
             if partition["reasons"]:
@@ -146,16 +121,14 @@ def models(target: Service = None, state_dir: StateDirectory = None, as_json: Js
                 print_text(console, f"{text}, because {'; '.join(partition['reasons'])}")
 
 
-@admin.command()
-@with_security
-@reporting_errors()
+@admin_command
 def cache(target: Service = None, state_dir: StateDirectory = None, as_json: Json = False) -> None:
     """Show the cache of saved models of all clients. `nnhal cache` is for the entries of one client."""
     with connected(target, state_dir) as service:
         snapshot = service.snapshot()
     found = snapshot["cache"]
     if as_json:
-        _print_json(found)
+        print_json(found)
         return
     console = make_console()
     size = f"{format_bytes(found['size'])} of {format_bytes(found['max_bytes'])}" if found["max_bytes"] else "off"
@@ -168,24 +141,10 @@ def cache(target: Service = None, state_dir: StateDirectory = None, as_json: Jso
     for reason, count in found["miss_reasons"].items():
         print_text(console, f"{count} misses: {reason}")
     headings = ("token", "identity", "size", "saved", "used", "hits", "backends")
-    rows = [
-        (
-            each["token"][:_DIGITS],
-            each["identity"],
-            format_bytes(each["size"]),
-            f"{format_age(snapshot['at'] - each['saved_at'])} ago",
-            f"{format_age(snapshot['at'] - each['last_used_at'])} ago",
-            str(each["hits"]),
-            each["backends"],
-        )
-        for each in found["entries"]
-    ]
-    _print_rows(console, headings, rows)
+    _print_rows(console, headings, cells(found["entries"], headings, snapshot["at"]))
 
 
-@admin.command()
-@with_security
-@reporting_errors()
+@admin_command
 def clear_cache(
     tokens: Annotated[
         list[str] | None, typer.Argument(metavar="TOKEN...", help="The first hex digits of tokens. Default: all.")
@@ -200,9 +159,7 @@ def clear_cache(
     _act(target, state_dir, "ClearCache", tokens=tokens or [], identity=identity)
 
 
-@admin.command()
-@with_security
-@reporting_errors()
+@admin_command
 def drain(worker: Worker = None, target: Service = None, state_dir: StateDirectory = None) -> None:
     """Take no more sessions, report NOT_SERVING, and send clients elsewhere. What runs has its grace time.
 
@@ -211,32 +168,26 @@ def drain(worker: Worker = None, target: Service = None, state_dir: StateDirecto
     _act(target, state_dir, "Drain", worker=worker)
 
 
-@admin.command()
-@with_security
-@reporting_errors()
+@admin_command
 def resume(worker: Worker = None, target: Service = None, state_dir: StateDirectory = None) -> None:
     """Take sessions again, after `nnhal admin drain`."""
     _act(target, state_dir, "Resume", worker=worker)
 
 
-@admin.command()
-@with_security
-@reporting_errors()
+@admin_command
 def config(target: Service = None, state_dir: StateDirectory = None, as_json: Json = False) -> None:
     """Print the effective settings and their origins as TOML, without secrets."""
     with connected(target, state_dir) as service:
         found = [to_plain(each) for each in service.call("ListSettings").settings]
     if as_json:
-        _print_json(found)
+        print_json(found)
         return
     for each in found:
         line = f"{each['name']} = {each['value']}" if each["value"] else f"# {each['name']} is not set"
         typer.echo(f"{line}  # {each['origin']}")
 
 
-@admin.command()
-@with_security
-@reporting_errors()
+@admin_command
 def log_level(
     level: Annotated[str, typer.Argument(metavar="LEVEL", help="DEBUG, INFO, WARNING or ERROR.")],
     target: Service = None,
@@ -246,9 +197,7 @@ def log_level(
     _act(target, state_dir, "SetLogLevel", level=level)
 
 
-@admin.command()
-@with_security
-@reporting_errors()
+@admin_command
 def stacks(worker: Worker = None, target: Service = None, state_dir: StateDirectory = None) -> None:
     """Print the stacks of all threads."""
     with connected(target, state_dir) as service:
@@ -257,9 +206,7 @@ def stacks(worker: Worker = None, target: Service = None, state_dir: StateDirect
         typer.echo(f"==== {name}\n{found[name]}")
 
 
-@admin.command()
-@with_security
-@reporting_errors()
+@admin_command
 def metrics(target: Service = None, state_dir: StateDirectory = None) -> None:
     """Print the metrics of all workers in the text format of Prometheus."""
     with connected(target, state_dir) as service:
@@ -272,22 +219,12 @@ def _act(target: str | None, state_dir: Any, method: str, **fields: object) -> N
         typer.echo(service.call(method, **fields).result)
 
 
-def _print_json(value: object) -> None:
-    import json
-
-    typer.echo(json.dumps(value, indent=2))
-
-
 def _print_rows(console: "Console", headings: "Sequence[str]", rows: "Sequence[Sequence[str]]") -> None:
     """Print a table without empty columns, if it has rows."""
-    from rich.table import Table
-
     if not rows:
         return
     shown = [number for number in range(len(headings)) if any(row[number] for row in rows)]
-    table = Table()
-    for number in shown:
-        table.add_column(headings[number], no_wrap=number == 0)
+    table = make_table(*(headings[number] for number in shown))
     for row in rows:
         table.add_row(*(printable(row[number]) for number in shown))
     print_table(console, table)

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from nnhal_tools.cli.admin.columns import cells
 from nnhal_tools.cli.admin.rates import Rates
-from nnhal_tools.cli.admin.units import counted, format_age, format_bytes, format_seconds, printable
+from nnhal_tools.cli.console import counted, format_age, format_bytes, format_seconds, printable
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
     from rich.table import Table
 
 Key = Callable[[Mapping[str, Any], Rates], Any]
@@ -21,20 +22,21 @@ SORTS: Mapping[str, Key] = {
 """Orders of the models, the largest value first."""
 KEYS = "q quit  c calls  m memory  l latency  a age  p pause"
 _DIGITS = 8
+_FLEXIBLE = 2
+"""Column that is cut off where a row does not fit."""
 _HEADER_LINES = 4
 _MIN_ROWS = 3
 _STATE_STYLES = {"serving": "green", "ready": "green", "skipped": "dim"}
 
 
 def render_screen(
-    console: "Console", snapshot: Mapping[str, Any], rates: Rates, sort: str, *, height: int | None, note: str = ""
+    snapshot: Mapping[str, Any], rates: Rates, sort: str, *, height: int | None, note: str = ""
 ) -> "RenderableType":
     """Return the screen of a snapshot.
 
     Args:
-        console: tells the width.
         snapshot: the state.
-        rates: what happened since the snapshot before.
+        rates: changes since the snapshot before.
         sort: key of SORTS.
         height: number of lines; None to show everything.
         note: text of the last line; "" for none.
@@ -43,16 +45,16 @@ def render_screen(
 
     models = sorted(snapshot["models"], key=lambda model: SORTS[sort](model, rates), reverse=True)
     sessions = sorted(snapshot["sessions"], key=lambda each: (each["calls"], each["memory_bytes"]), reverse=True)
-    workers, warnings = snapshot["workers"], snapshot["warnings"][-2:]
+    workers, warnings, now = snapshot["workers"], snapshot["warnings"][-2:], snapshot["at"]
     rows = [len(workers), len(models), len(sessions)]
     if height is not None:
         lines = height - _HEADER_LINES - len(warnings) - bool(note) - len(rows)
         rows = _share_lines(rows, lines)
     parts: list[RenderableType] = [
         *_header(snapshot, rates),
-        _workers(console, workers[: rows[0]]),
-        _models(console, models[: rows[1]], rates, len(models), sort),
-        _sessions(console, sessions[: rows[2]], len(sessions), snapshot["at"]),
+        _workers(workers[: rows[0]], now),
+        _models(models[: rows[1]], rates, len(models), sort, now),
+        _sessions(sessions[: rows[2]], len(sessions), now),
         *(_line(f"{each['level']} {each['event']} {each['text']}", "yellow") for each in warnings),
     ]
     if note:
@@ -113,86 +115,46 @@ def _line(text: str, style: str = "") -> "RenderableType":
     return Text(printable(text), style=style, no_wrap=True, overflow="ellipsis")
 
 
-def _workers(console: "Console", workers: Sequence[Mapping[str, Any]]) -> "Table":
-    rows = [
-        (
-            str(each["slot"]),
-            str(each["pid"]),
-            each["state"],
-            str(each["sessions"]),
-            str(each["load"]["running"]),
-            str(each["load"]["queued"]),
-            format_bytes(each["memory_bytes"]),
-            str(each["threads"]),
-            str(each["restarts"]),
-        )
-        for each in workers
-    ]
-    headings = ("WORKER", "PID", "STATE", "SESSIONS", "RUNNING", "QUEUED", "MEMORY", "THREADS", "RESTARTS")
-    return _table(headings, rows, flexible=2)
+def _workers(workers: Sequence[Mapping[str, Any]], now: float) -> "Table":
+    headings = ("worker", "pid", "state", "sessions", "running", "queued", "memory", "threads", "restarts")
+    return _table(headings, cells(workers, headings, now))
 
 
-def _models(console: "Console", models: Sequence[Mapping[str, Any]], rates: Rates, count: int, sort: str) -> "Table":
+def _models(models: Sequence[Mapping[str, Any]], rates: Rates, count: int, sort: str, now: float) -> "Table":
+    headings = ("model", "digest", "backends", "rate", "uses", "best", "longest", "memory")
     rows = [
-        (
-            each["id"],
-            each["digest"][:_DIGITS],
-            "+".join(each["backends"]),
-            _rate(rates.uses_s.get(each["id"])),
-            str(each["uses"]),
-            format_seconds(each["best_s"]),
-            format_seconds(each["longest_s"]),
-            format_bytes(each["memory_bytes"]),
-        )
+        {
+            **each,
+            "digest": each["digest"][:_DIGITS],
+            "backends": "+".join(each["backends"]),
+            "rate": _rate(rates.uses_s.get(each["id"])),
+        }
         for each in models
     ]
-    headings = (
-        _heading("MODEL", len(models), count),
-        "DIGEST",
-        "BACKENDS",
-        "RATE",
-        "USES",
-        "BEST",
-        "LONGEST",
-        "MEMORY",
-    )
-    marked = {"calls": "RATE", "memory": "MEMORY", "latency": "LONGEST"}.get(sort)
-    return _table([f"{each}*" if each == marked else each for each in headings], rows, flexible=2)
+    marked = {"calls": "rate", "memory": "memory", "latency": "longest"}.get(sort)
+    titles = [_heading("model", len(models), count), *(f"{each}*" if each == marked else each for each in headings[1:])]
+    return _table(titles, cells(rows, headings, now))
 
 
-def _sessions(console: "Console", sessions: Sequence[Mapping[str, Any]], count: int, now: float) -> "Table":
-    rows = [
-        (
-            each["id"],
-            each["identity"],
-            each["client"],
-            format_age(now - each["opened_at"]),
-            str(each["calls"]),
-            str(each["models"]),
-            format_bytes(each["memory_bytes"]),
-        )
-        for each in sessions
-    ]
-    return _table(
-        (_heading("SESSION", len(sessions), count), "IDENTITY", "CLIENT", "AGE", "CALLS", "MODELS", "MEMORY"),
-        rows,
-        flexible=2,
-    )
+def _sessions(sessions: Sequence[Mapping[str, Any]], count: int, now: float) -> "Table":
+    headings = ("session", "identity", "client", "age", "calls", "models", "memory")
+    titles = [_heading("session", len(sessions), count), *headings[1:]]
+    return _table(titles, cells(sessions, headings, now))
 
 
 def _heading(noun: str, shown: int, count: int) -> str:
     return noun if shown == count else f"{noun} {shown}/{count}"
 
 
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], flexible: int) -> "Table":
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> "Table":
     """Return a table without lines. Its flexible column is cut off where a row does not fit."""
     from rich.table import Table
 
     table = Table(box=None, expand=True, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
     for number, heading in enumerate(headings):
-        justify = "left" if number <= flexible else "right"
-        ratio = 1 if number == flexible else None
-        table.add_column(heading, no_wrap=True, overflow="ellipsis", justify=justify, ratio=ratio)  # type: ignore[arg-type]
+        justify = "left" if number <= _FLEXIBLE else "right"
+        ratio = 1 if number == _FLEXIBLE else None
+        table.add_column(heading.upper(), no_wrap=True, overflow="ellipsis", justify=justify, ratio=ratio)  # type: ignore[arg-type]
     for row in rows:
         table.add_row(*map(printable, row))
     return table

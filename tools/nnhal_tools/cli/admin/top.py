@@ -10,8 +10,8 @@ import typer
 
 from nnhal_tools.cli.admin.connection import AdminConnection, Service, StateDirectory, connected
 from nnhal_tools.cli.admin.rates import rates_between
-from nnhal_tools.cli.console import make_console
-from nnhal_tools.cli.errors import CommandError, reporting_errors
+from nnhal_tools.cli.console import make_console, print_json
+from nnhal_tools.cli.errors import CommandError
 from nnhal_tools.cli.options import Json, at_least
 from nnhal_tools.cli.security_options import with_security
 
@@ -24,7 +24,6 @@ _ESCAPE = "\x1b"
 
 
 @with_security
-@reporting_errors()
 def top(
     *,
     interval: Annotated[
@@ -54,15 +53,13 @@ def _print_once(console: "Console", service: AdminConnection, interval_s: float,
 
     snapshot = service.snapshot()
     if as_json:
-        import json
-
-        typer.echo(json.dumps(snapshot, indent=2))
+        print_json(snapshot)
         return
     time.sleep(interval_s)
     earlier, snapshot = snapshot, service.snapshot()
     if not console.is_terminal:
         console.width = min(console.width, 120)
-    console.print(render_screen(console, snapshot, rates_between(earlier, snapshot), "calls", height=None))
+    console.print(render_screen(snapshot, rates_between(earlier, snapshot), "calls", height=None))
 
 
 def _show_live(console: "Console", service: AdminConnection, interval_s: float) -> None:
@@ -76,7 +73,7 @@ def _show_live(console: "Console", service: AdminConnection, interval_s: float) 
     with Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
         next_look = time.monotonic() + interval_s
         while True:
-            screen = render_screen(console, snapshot, rates, sort, height=console.height, note=note)
+            screen = render_screen(snapshot, rates, sort, height=console.height, note=note)
             live.update(screen, refresh=True)
             key = _read_key(max(0.0, next_look - time.monotonic()))
             if key in ("q", "\x03", _ESCAPE):

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from nnhal_tools.cli.admin.connection import StateDirectory, connected
-from nnhal_tools.cli.admin.units import counted, format_bytes
-from nnhal_tools.cli.console import make_console, print_json, print_table, print_text
-from nnhal_tools.cli.errors import FAILED, CommandError, reporting_errors
+from nnhal_tools.cli.console import counted, format_bytes, make_console, print_json, print_table, print_text
+from nnhal_tools.cli.errors import FAILED, CommandError, as_command_errors
 from nnhal_tools.cli.fleet.local import LocalClusterFile, start_cluster, stop_cluster
 from nnhal_tools.cli.options import Json, at_least, parse_target
+from nnhal_tools.tables import make_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -51,7 +51,6 @@ fleet = typer.Typer(
 
 
 @fleet.command()
-@reporting_errors()
 def up(
     serve: Annotated[
         list[str] | None,
@@ -126,7 +125,6 @@ def up(
 
 
 @fleet.command()
-@reporting_errors()
 def status(
     address: Address = None, target: Member = None, state_dir: StateDirectory = None, as_json: Json = False
 ) -> None:
@@ -148,7 +146,6 @@ def status(
 
 
 @fleet.command()
-@reporting_errors()
 def top(
     address: Address = None,
     target: Member = None,
@@ -173,7 +170,6 @@ def top(
 
 
 @fleet.command()
-@reporting_errors()
 def down(address: Address = None, state_dir: StateDirectory = None) -> None:
     """End all services of the fleet in order; and the cluster, if it is a local one."""
     file = LocalClusterFile.of(state_dir)
@@ -187,7 +183,6 @@ def down(address: Address = None, state_dir: StateDirectory = None) -> None:
 
 
 @fleet.command()
-@reporting_errors()
 def drain(
     members: Members, *, address: Address = None, state_dir: StateDirectory = None, timeout: Timeout = 60.0
 ) -> None:
@@ -201,7 +196,6 @@ def drain(
 
 
 @fleet.command()
-@reporting_errors()
 def resume(
     members: Members, *, address: Address = None, state_dir: StateDirectory = None, timeout: Timeout = 60.0
 ) -> None:
@@ -215,7 +209,6 @@ def resume(
 
 
 @fleet.command()
-@reporting_errors()
 def restart(
     members: Annotated[
         list[str] | None,
@@ -244,11 +237,8 @@ def _joined(address: str) -> Iterator[None]:
     from nnhal_fleet.agent import FleetError
     from nnhal_fleet.ray_cluster.connection import joined_cluster
 
-    try:
-        with joined_cluster(address):
-            yield
-    except FleetError as error:
-        raise CommandError(str(error), FAILED) from None
+    with as_command_errors(FleetError, exit_code=FAILED), joined_cluster(address):
+        yield
 
 
 @contextmanager
@@ -288,11 +278,7 @@ def _connected(address: str | None, state_dir: Path | None) -> "Iterator[FleetCo
 
 
 def _ids(report: Mapping[str, Any], given: Sequence[str]) -> list[str]:
-    """Return the ids of members, which may be given by their first letters.
-
-    Raises:
-        CommandError: there is no such member, or several.
-    """
+    """Return the ids of members, which may be given by their first letters."""
     found = []
     for text in given:
         matching = [id_ for id_ in report["hosts"] if id_.startswith(text)]
@@ -312,11 +298,9 @@ def scaling_text(scaling: Mapping[str, Any]) -> str:
 
 def members_table(members: Sequence[Mapping[str, Any]]) -> "Table":
     """Return a table of members."""
-    from rich.table import Table
-
-    table = Table()
-    for heading in ("member", "address", "state", "sessions", "work", "free memory", "models", "backends", "version"):
-        table.add_column(heading, no_wrap=heading == "member")
+    headings = ("member", "address", "state", "sessions", "work", "free memory", "models", "backends", "version")
+    table = make_table(*headings)
+    table.columns[0].no_wrap = True
     for member in members:
         table.add_row(
             member["id"],

@@ -1,13 +1,12 @@
 """`nnhal ndk`: build and find `libneuralnetworks.so`, with which NNAPI programs use devices of nnhal."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from nnhal_tools.cli.errors import FAILED, CommandError, reporting_errors
+from nnhal_tools.cli.errors import FAILED, as_command_errors
 
 ndk = typer.Typer(
     help="Build and find libneuralnetworks.so, with which NNAPI programs use devices of nnhal.",
@@ -19,18 +18,13 @@ Output = Annotated[
 ]
 
 
-@contextmanager
-def _reporting_build_errors() -> Iterator[None]:
+def _reporting_build_errors() -> AbstractContextManager[None]:
     from nnhal_ndk.build import BuildError
 
-    try:
-        yield
-    except BuildError as error:
-        raise CommandError(str(error), FAILED) from None
+    return as_command_errors(BuildError, exit_code=FAILED)
 
 
 @ndk.command()
-@reporting_errors()
 def build(output: Output = None) -> None:
     """Build the library for this Python environment, and print its path."""
     from nnhal_ndk.build import build, python_library
@@ -42,7 +36,6 @@ def build(output: Output = None) -> None:
 
 
 @ndk.command()
-@reporting_errors()
 def path(
     include: Annotated[bool, typer.Option("--include", help="Print the folder of the header instead.")] = False,
 ) -> None:
@@ -54,7 +47,6 @@ def path(
 
 
 @ndk.command()
-@reporting_errors()
 def env() -> None:
     """Print the shell command that lets programs find the library: `eval "$(nnhal ndk env)"`."""
     import shlex
@@ -67,7 +59,6 @@ def env() -> None:
 
 
 @ndk.command()
-@reporting_errors()
 def check() -> None:
     """Compile a small C program, run it with the library, and show devices, results and times.
 

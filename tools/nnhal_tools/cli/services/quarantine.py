@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from nnhal_tools.cli.console import make_console, print_table, print_text
-from nnhal_tools.cli.errors import FAILED, CommandError, reporting_errors
+from nnhal_tools.cli.console import counted, make_console, print_json, print_table, print_text
+from nnhal_tools.cli.errors import FAILED, as_command_errors
 from nnhal_tools.cli.options import Json
 from nnhal_tools.cli.services.service_settings import service_settings
+from nnhal_tools.tables import make_table
 
 if TYPE_CHECKING:
     from nnhal_service.quarantine import QuarantineFile
@@ -28,22 +29,19 @@ quarantine = typer.Typer(
 
 
 @quarantine.command("list")
-@reporting_errors()
 def list_(state_dir: StateDirectory = None, as_json: Json = False) -> None:
     """List the models, with their crashes."""
-    import json
     from dataclasses import asdict
 
     file = _file(state_dir)
     if as_json:
         models = {digest: [asdict(crash) for crash in crashes] for digest, crashes in file.crashes().items()}
-        typer.echo(json.dumps(models, indent=2))
-        return
-    _show(file)
+        print_json(models)
+    else:
+        _show(file)
 
 
 @quarantine.command()
-@reporting_errors()
 def clear(
     digests: Annotated[
         list[str] | None,
@@ -52,11 +50,9 @@ def clear(
     state_dir: StateDirectory = None,
 ) -> None:
     """Allow models again. Running services notice it."""
-    try:
+    with as_command_errors(ValueError, exit_code=FAILED):
         count = _file(state_dir).clear(digests or ())
-    except ValueError as error:
-        raise CommandError(str(error), FAILED) from None
-    typer.echo(f"cleared {count} {'model' if count == 1 else 'models'}")
+    typer.echo(f"cleared {counted(count, 'model')}")
 
 
 def _file(state_dir: Path | None) -> "QuarantineFile":
@@ -69,18 +65,11 @@ def _file(state_dir: Path | None) -> "QuarantineFile":
 def _show(file: "QuarantineFile") -> None:
     import time
 
-    from rich.table import Table
-
     console, models = make_console(), file.crashes()
-    print_text(console, f"{len(models)} {'model' if len(models) == 1 else 'models'} in quarantine")
+    print_text(console, f"{counted(len(models), 'model')} in quarantine")
     if not models:
         return
-    table = Table()
-    table.add_column("model", no_wrap=True, min_width=_DIGEST_DIGITS)
-    for heading in ("crashes", "last"):
-        table.add_column(heading, justify="right")
-    for heading in ("backends", "how", "consequence"):
-        table.add_column(heading)
+    table = make_table("model", "crashes", "last", "backends", "how", "consequence", right=("crashes", "last"))
     for digest, crashes in models.items():
         verdict = file.verdict(bytes.fromhex(digest))
         excluded = f"not on {', '.join(verdict.excluded)}" if verdict.excluded else "none yet"

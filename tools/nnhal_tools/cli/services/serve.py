@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nnhal_tools.cli.errors import CommandError, reporting_errors
+from nnhal_tools.cli.errors import as_command_errors
 from nnhal_tools.cli.services.serve_options import option_values
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from nnhal_service.settings_sources import LoadedSettings
 
 
-@reporting_errors()
 def serve(
     context: typer.Context,
     *,
@@ -47,7 +46,7 @@ def serve(
     options = option_values(context)
     if no_cache:
         options["cache_bytes"] = 0
-    try:
+    with as_command_errors(ValueError):
         if embedded is not None:
             _serve_embedded(embedded, config, options, print_config=print_config)
         elif print_config:
@@ -56,16 +55,10 @@ def serve(
             typer.echo(settings_sources.to_toml(_load(config, options)), nl=False)
         else:
             _supervise(config, options)
-    except ValueError as error:
-        raise CommandError(str(error)) from error
 
 
 def _supervise(config: Path | None, options: Mapping[str, object]) -> None:
-    """Run the supervisor of a service.
-
-    Raises:
-        ValueError: a setting is invalid, an address cannot be bound, or the workers cannot start.
-    """
+    """Run the supervisor of a service. ValueError: bad settings, an address in use, or workers that do not start."""
     from nnhal_service.supervisor.scoreboard import Scoreboard
     from nnhal_service.supervisor.template import Template
 
@@ -97,22 +90,14 @@ def _supervise(config: Path | None, options: Mapping[str, object]) -> None:
 
 
 def _load(config: Path | None, options: Mapping[str, object]) -> "LoadedSettings":
-    """Return the settings of all sources.
-
-    Raises:
-        ValueError: a setting is invalid.
-    """
+    """Return the settings of all sources."""
     from nnhal_service import settings_sources
 
     return settings_sources.load_settings(config or settings_sources.default_file(), options)
 
 
 def _serve_embedded(parent: int, config: Path | None, options: Mapping[str, object], *, print_config: bool) -> None:
-    """Run a service in this process, until its parent ends. The parent is its supervisor.
-
-    Raises:
-        ValueError: a setting is invalid.
-    """
+    """Run a service in this process, until its parent ends. The parent is its supervisor."""
     gc.disable()  # collecting garbage during the imports takes some 30 ms, and finds none
     from nnhal_service import log, settings_sources
     from nnhal_service.memory_limits import tune_malloc

@@ -12,7 +12,6 @@ import typer
 from typer.core import TyperCommand
 
 from nnhal.errors import require_linux
-from nnhal_tools.cli.errors import reporting_errors
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -36,9 +35,9 @@ class ServeCommand(TyperCommand):
         # Executions run concurrently, one per core, so a BLAS that uses all cores for each slows them down. It reads
         # this variable when numpy is imported, which the settings do.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        with reporting_errors():
-            require_linux("`nnhal serve`")
-            from nnhal_service.settings import Settings
+        require_linux("`nnhal serve`")
+        from nnhal_service.settings import Settings
+
         fields = Settings.model_fields.items()
         parameters = [
             Parameter(name, Parameter.KEYWORD_ONLY, default=_make_option(name, field)) for name, field in fields

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from nnhal.errors import require_linux
-from nnhal_tools.cli.errors import CommandError
+from nnhal_tools.cli.errors import as_command_errors
 
 if TYPE_CHECKING:
     from nnhal_service.settings import Settings
@@ -20,7 +20,5 @@ def service_settings(**options: object) -> "Settings":
     from nnhal_service.settings_sources import default_file, load_settings
 
     given = {name: value for name, value in options.items() if value is not None}
-    try:
+    with as_command_errors(ValueError):
         return load_settings(default_file(), given).settings
-    except ValueError as error:
-        raise CommandError(str(error)) from error

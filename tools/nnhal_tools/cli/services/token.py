@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from nnhal_tools.cli.errors import CommandError, reporting_errors
+from nnhal_tools.cli.errors import as_command_errors
 
 token = typer.Typer(
     help="Create bearer tokens for the clients of a service (docs/identities.md).", no_args_is_help=True
@@ -17,7 +17,6 @@ def _group() -> None:
 
 
 @token.command()
-@reporting_errors()
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the client, for policies and logs.")],
 ) -> None:
@@ -27,9 +26,7 @@ def create(
     """
     from nnhal_service.identity.tokens import create_token
 
-    try:
+    with as_command_errors(ValueError):
         text, line = create_token(name)
-    except ValueError as error:
-        raise CommandError(str(error)) from None
     typer.echo(text)
     typer.echo(line, err=True)
