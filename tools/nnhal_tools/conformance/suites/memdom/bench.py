@@ -104,7 +104,7 @@ def _model(graph: CaseGraph) -> Case:
 
 
 @dataclass(frozen=True)
-class Argument:
+class BenchArgument:
     """Argument in memory of the client, or in a buffer.
 
     Attributes:
@@ -168,7 +168,7 @@ class BufferBench:
         self.recorder.expect_status(answer, "copyFrom", check="MEMDOM-36" if dimensions else "MEMDOM-35")
 
     def execute(
-        self, path: str, model: bytes, inputs: Sequence[Argument], outputs: Sequence[Argument]
+        self, path: str, model: bytes, inputs: Sequence[BenchArgument], outputs: Sequence[BenchArgument]
     ) -> ExecutionOutcome:
         """Execute a model on a path, and check MEMDOM-68 and -69."""
         execution = CALLS[path](self.target, model, make_request(inputs, outputs), RunOptions())
@@ -181,7 +181,7 @@ class BufferBench:
         return execution
 
 
-def make_request(inputs: Sequence[Argument], outputs: Sequence[Argument]) -> types_pb2.Request:
+def make_request(inputs: Sequence[BenchArgument], outputs: Sequence[BenchArgument]) -> types_pb2.Request:
     """Return a request with its inputs in pool 0, its outputs in pool 1, and one pool for each buffer.
 
     Arguments in the same buffer share its pool.

@@ -7,7 +7,7 @@ from nnhal.types import ErrorStatus
 from nnhal_tools.conformance.paths.buffers import buffer_role
 from nnhal_tools.conformance.suites.memdom.bench import (
     EXECUTORS,
-    Argument,
+    BenchArgument,
     BufferBench,
     buffer_check,
     conv_case,
@@ -40,7 +40,7 @@ def execution_check(id_: str, executors: tuple[str, ...] = EXECUTORS) -> Callabl
 def _register_invalid_token(id_: str, token: int, *, is_output: bool) -> None:
     @execution_check(id_)
     def body(bench: BufferBench, path: str) -> None:
-        client, buffered = Argument(bench.operand.size), Argument(token=token)
+        client, buffered = BenchArgument(bench.operand.size), BenchArgument(token=token)
         inputs, outputs = ([client], [buffered]) if is_output else ([buffered], [client])
         answer = bench.execute(path, bench.prepare(conv_case(bench.operand)), inputs, outputs).outcome
         expect_status(bench, id_, f"{path}, token {token}", INVALID, answer)
@@ -96,11 +96,11 @@ def _register_misuse(misuse: Misuse) -> None:
         )
         buffer = bench.allocate([model], input_roles, output_roles)
         bench.initialize(buffer)
-        arguments: dict[str, list[Argument]] = {
-            kind: [Argument(bench.operand.size)] * misuse.operations for kind in ("input", "output")
+        arguments: dict[str, list[BenchArgument]] = {
+            kind: [BenchArgument(bench.operand.size)] * misuse.operations for kind in ("input", "output")
         }
         kind, index = misuse.used_as
-        arguments[kind][index] = Argument(token=buffer.token)
+        arguments[kind][index] = BenchArgument(token=buffer.token)
         user = bench.prepare(case) if misuse.other_model else model
         answer = bench.execute(path, user, arguments["input"], arguments["output"]).outcome
         expect_status(bench, misuse.id, f"{path}, {misuse.stimulus}", INVALID, answer)
@@ -115,9 +115,9 @@ for _misuse in MISUSES:
 
 def _check_state(bench: BufferBench, path: str) -> None:
     """Use an uninitialized buffer as an input, as an output, and again as an input."""
-    model, client = bench.prepare(conv_case(bench.operand)), Argument(bench.operand.size)
+    model, client = bench.prepare(conv_case(bench.operand)), BenchArgument(bench.operand.size)
     buffer = bench.allocate([model], [buffer_role(0, 0)], [buffer_role(0, 0)])
-    buffered = Argument(token=buffer.token)
+    buffered = BenchArgument(token=buffer.token)
     answer = bench.execute(path, model, [buffered], [client]).outcome
     expect_status(bench, "MEMDOM-59", f"{path}, an uninitialized buffer as input", FAILURE, answer)
     answer = bench.execute(path, model, [client], [buffered]).outcome
@@ -128,9 +128,9 @@ def _check_state(bench: BufferBench, path: str) -> None:
 
 def _check_several_roles(bench: BufferBench, path: str) -> None:
     """Use a buffer with every role of CONV(Z, 2) for several arguments."""
-    model, client = bench.prepare(conv_case(bench.operand, 2)), Argument(bench.operand.size)
+    model, client = bench.prepare(conv_case(bench.operand, 2)), BenchArgument(bench.operand.size)
     buffer = bench.allocate([model], [buffer_role(0, 0), buffer_role(0, 1)], [buffer_role(0, 0), buffer_role(0, 1)])
-    buffered = Argument(token=buffer.token)
+    buffered = BenchArgument(token=buffer.token)
     bench.initialize(buffer)
     answer = bench.execute(path, model, [buffered, client], [buffered, client]).outcome
     expect_status(bench, "MEMDOM-62", f"{path}, one buffer as input 0 and output 0", INVALID, answer)
@@ -156,12 +156,12 @@ def _check_dimensions(bench: BufferBench, path: str) -> None:
     buffer = bench.allocate([model], [buffer_role(0, 0)], [buffer_role(0, 0)], bench.operand.shape)
     bench.initialize(buffer)
     two = (2, *bench.operand.shape[1:])
-    client = Argument(2 * bench.operand.size, two)
-    answer = bench.execute(path, model, [Argument(dimensions=two, token=buffer.token)], [client]).outcome
+    client = BenchArgument(2 * bench.operand.size, two)
+    answer = bench.execute(path, model, [BenchArgument(dimensions=two, token=buffer.token)], [client]).outcome
     expect_status(bench, "MEMDOM-65", f"{path}, an input of {list(two)} in a buffer", INVALID, answer)
-    answer = bench.execute(path, model, [client], [Argument(dimensions=two, token=buffer.token)]).outcome
+    answer = bench.execute(path, model, [client], [BenchArgument(dimensions=two, token=buffer.token)]).outcome
     expect_status(bench, "MEMDOM-66", f"{path}, an output of {list(two)} in a buffer", INVALID, answer)
-    answer = bench.execute(path, model, [client], [Argument(token=buffer.token)]).outcome
+    answer = bench.execute(path, model, [client], [BenchArgument(token=buffer.token)]).outcome
     expect_status(bench, "MEMDOM-67", f"{path}, an output that does not fit its buffer", FAILURE, answer)
 
 
