@@ -21,13 +21,10 @@ class Status(StrEnum):
 
 
 class CheckFailed(Exception):
-    """Failure of a check.
+    """Failure of a check: the call or situation that was tested, the required result, and the actual one.
 
     Attributes:
         check: the id of the check, for example "GEN-14".
-        stimulus: the call or situation that was tested.
-        expected: the required result.
-        got: the actual result.
         also_failed: further ids that fail with it, for example "VALMODEL-02".
     """
 
@@ -88,16 +85,12 @@ class Result:
 
     Attributes:
         name: the name of the vector; for a check without a vector its id and title.
-        suite: the suite that it belongs to.
         path: the path of execution (SYNC, SYNC-C, ...), or "".
         reason: why it failed, was skipped or is unsupported, in one line with stimulus, expected and got.
         check: the id of the failed check or of the allowance.
-        seconds: the duration.
         operations: the operations of the model, each with its backend, or "" if that is not known.
         checks: the evaluated ids; for a failure the ids that do not hold.
-        stimulus: see CheckFailed; empty unless it failed.
-        expected: see CheckFailed; empty unless it failed.
-        got: see CheckFailed; empty unless it failed.
+        stimulus, expected, got: see CheckFailed; empty unless it failed.
         types: the operand types of the main subgraph.
     """
 
@@ -142,22 +135,14 @@ class CheckRecorder:
         self.evaluated.update(dict.fromkeys(checks))
 
     def expect(self, holds: bool, stimulus: str, expected: str, got: object, check: str = "") -> None:
-        """Evaluate one id: that of the check, or another one.
-
-        Raises:
-            CheckFailed: the expectation does not hold.
-        """
+        """Evaluate one id: that of the check, or another one. Raise CheckFailed if the expectation does not hold."""
         check = check or self.id
         self.mark(check)
         if not holds:
             raise CheckFailed(check, stimulus, expected, got)
 
     def expect_status(self, answer: Answer, stimulus: str, *allowed: ErrorStatus, check: str = "") -> None:
-        """Evaluate the status of a call, which must be one of those allowed, or by default NONE.
-
-        Raises:
-            CheckFailed: it is another one.
-        """
+        """Evaluate the status of a call, which must be one of those allowed, or by default NONE; see `expect`."""
         allowed = allowed or (ErrorStatus.NONE,)
         expected = " or ".join(status.name for status in allowed)
         self.expect(answer.status in allowed, stimulus, expected, answer, check)
@@ -166,10 +151,7 @@ class CheckRecorder:
 def run_check(result: Result, default: str, body: Callable[[CheckRecorder], None]) -> Result:
     """Run a check and write its outcome into its result. Errors of the device are never raised.
 
-    Args:
-        result: the result to fill in.
-        default: the id of the check, which also fails when a call fails without a service-specific error.
-        body: the check.
+    `default`: the id of the check, which also fails when a call fails without a service-specific error.
     """
     recorder = CheckRecorder(default)
     started = time.perf_counter()

@@ -15,12 +15,7 @@ END = "<!-- end of ids -->"
 
 @dataclass(frozen=True)
 class Check:
-    """Check id.
-
-    Attributes:
-        suite: the suite that it belongs to; "" for an allowance.
-        description: the requirement.
-    """
+    """Check id with its requirement. `suite`: "" for an allowance."""
 
     id: str
     suite: str

@@ -56,11 +56,7 @@ def write_reduced(
 ) -> Iterator[Path]:
     """Reduce each vector that failed in the suite `generated`, write it as a vector file, and yield its path.
 
-    Args:
-        folder: the folder to write to, which is created if it does not exist.
-        config: the device under test.
-        cases: the vectors of the run.
-        results: the results of the run.
+    The folder is created if it does not exist.
 
     Raises:
         OSError: a file cannot be written.

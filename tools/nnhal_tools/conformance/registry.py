@@ -53,7 +53,7 @@ def check(id_: str, title: str = "", *, exclusive: bool = False) -> Callable[[De
     """Register a device check. `ids.toml` has the requirement; a docstring of the body adds how it is checked.
 
     Args:
-        id_: the id that fails when a call fails without a service-specific error.
+        id_: the id of the check, which also fails when a call fails without a service-specific error.
         title: distinguishes it from other checks with the same id.
         exclusive: see DeviceCheck.
     """

@@ -26,9 +26,7 @@ class RunInfo:
         target: the address of the service.
         device: the name of the device, or DEFAULT_DEVICE.
         device_version: the versions that the device reports.
-        service_version: the version of the service.
         backends: the backends of the device, the preferred first; () if it does not list them.
-        nnhal_version: the version of this harness.
         nnhal_commit: the commit of this harness, if it runs from a checkout.
         commit: the commit of the current folder, usually that of the backend under test.
     """
@@ -64,12 +62,7 @@ class RunInfo:
 
 
 def describe_run(target: Target, label: str = "") -> RunInfo:
-    """Return the facts about a run against a device.
-
-    Args:
-        target: a session on the device.
-        label: words for the target; by default its address.
-    """
+    """Return the facts about a run against a device. `label`: words for the target; by default its address."""
     devices = _call_optional(target, "Device.ListDevices")
     version = _call_optional(target, "Device.GetVersionString")
     backends = _call_optional(target, "Device.ListBackends")

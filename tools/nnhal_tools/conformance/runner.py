@@ -26,16 +26,7 @@ EVERYTHING = Selection()
 
 @dataclass(frozen=True)
 class TargetConfig:
-    """Location of the device under test, and options of its sessions.
-
-    Attributes:
-        address: the address of the server.
-        device: the name of the device on the server; "" for the first.
-        control: see Target.
-        paths: see Target.
-        interposer: see Target.
-        ndk: see Target.
-    """
+    """Location of the device under test, and options of its sessions; see Target. `device`: "" for the first."""
 
     address: str
     device: str = ""
@@ -75,11 +66,7 @@ def plan_tasks(
 ) -> list[CheckTask]:
     """Return the tasks of suites: device checks first, then the vectors, suite by suite.
 
-    Args:
-        suites: the names of the suites.
-        cases: the vectors.
-        selection: selects vectors and device checks.
-        count: the number of vectors of each signature that each suite uses; None for all.
+    `count`: the number of vectors of each signature that each suite uses; None for all.
     """
     load()
     tasks: list[CheckTask] = []
@@ -98,15 +85,10 @@ def plan_tasks(
 def run_tasks(
     config: TargetConfig, tasks: Sequence[CheckTask], jobs: int, on_done: Callable[[], None] = lambda: None
 ) -> Iterator[Result]:
-    """Run tasks and yield their results as they come.
+    """Run tasks, `jobs` at once and each on a session of its own, and yield their results as they come.
 
-    Exclusive tasks run last. If the device stops responding, the run ends early with a failure of COM-02.
-
-    Args:
-        config: the device under test.
-        tasks: see plan_tasks.
-        jobs: the number of tasks to run at once, each on a session of its own.
-        on_done: called after each task.
+    Exclusive tasks run last. If the device stops responding, the run ends early with a failure of COM-02. `on_done` is
+    called after each task.
 
     Raises:
         NotServiceSpecific: there is no server at the address.

@@ -11,12 +11,7 @@ from nnhal_tools.conformance.vectors.case import Case
 
 @dataclass(frozen=True)
 class Selection:
-    """Glob patterns that select vectors and checks.
-
-    Attributes:
-        select: patterns to include; empty for all.
-        exclude: patterns to leave out.
-    """
+    """Glob patterns of vectors and checks to include, () for all, and to leave out."""
 
     select: Sequence[str] = ()
     exclude: Sequence[str] = ()

@@ -76,13 +76,7 @@ class CacheFolder:
     def open_files(
         self, model: Sequence[str], data: Sequence[str], modes: dict[str, int] | None = None
     ) -> Iterator[CacheHandles]:
-        """Open files within the context.
-
-        Args:
-            model: the names of model files.
-            data: the names of data files.
-            modes: the access modes by name, READ_WRITE by default.
-        """
+        """Open model and data files within the context. `modes`: the access modes by name, READ_WRITE by default."""
         modes = modes or {}
         handles = CacheHandles(
             *([self.open(name, modes.get(name, READ_WRITE)) for name in names] for names in (model, data))

@@ -92,11 +92,7 @@ def prepare_from_cache(target: Target, cache: types_pb2.CompilationCache) -> Pre
 class CacheRoundTrip:
     """Model with empty cache files, to be saved and retrieved. Use it as a context manager: it releases everything.
 
-    Attributes:
-        model_files: the names of as many model files as the device needs.
-        data_files: the names of as many data files as the device needs.
-        spare: the name of one more file.
-        needs_files: whether the device needs any files.
+    `model_files` and `data_files` are the names of as many files as the device needs, and `spare` that of one more.
 
     Raises:
         CheckFailed: CACHE-01 to CACHE-04.
@@ -139,11 +135,7 @@ class CacheRoundTrip:
             self._models.clear()
 
     def require_caching(self) -> None:
-        """Skip the check if the device caches nothing.
-
-        Raises:
-            Skipped: X4.
-        """
+        """Raise Skipped for X4 if the device caches nothing."""
         if not self.needs_files:
             raise Skipped("X4", "the device needs no cache files")
 
@@ -154,16 +146,7 @@ class CacheRoundTrip:
             yield handles
 
     def save(self, files: CacheHandles, token: bytes = TOKEN, situation: str = "") -> bytes:
-        """Prepare and save the model (CACHE-05, CACHE-06), and return its handle.
-
-        Args:
-            files: the files to save to.
-            token: the token.
-            situation: added to the stimulus of a failure.
-
-        Raises:
-            CheckFailed: the preparation fails.
-        """
+        """Prepare and save the model (CACHE-05, -06), and return its handle. `situation`: added to the stimulus."""
         stimulus = f"prepareModel that saves{situation and ', ' + situation}"
         try:
             preparation = prepare_and_save(self.target, self.model, file_cache(token, files))
@@ -185,13 +168,7 @@ class CacheRoundTrip:
     def retrieve(self, files: CacheHandles, token: bytes = TOKEN, *, fallback: bool = False) -> RetrievedModel:
         """Call prepareModelFromCache (CACHE-07).
 
-        Args:
-            files: the files to read.
-            token: the token.
-            fallback: call prepareModel with the same files after a launch that failed with GENERAL_FAILURE.
-
-        Raises:
-            CheckFailed: the call fails without a service-specific error.
+        `fallback`: call prepareModel with the same files after a launch that failed with GENERAL_FAILURE.
         """
         self.recorder.mark("CACHE-07")
         try:
@@ -213,16 +190,9 @@ class CacheRoundTrip:
             return self.retrieve(files, token)
 
     def check_execution(self, check_: str, model: bytes, origin: str, paths: Sequence[str] = GENERAL_PATHS) -> None:
-        """Execute a model on paths, with and without timing, and check the results.
+        """Execute a model on paths, with and without timing, and check the results. `origin`: of the model, in words.
 
-        Args:
-            check_: the id that fails, with the ids of the individual checks.
-            model: the handle of the model.
-            origin: where the model comes from, in words.
-            paths: the codes of the paths.
-
-        Raises:
-            CheckFailed: an execution fails or has a wrong result.
+        A failure is one of `check_` and of the individual check.
         """
         self.recorder.mark(check_)
         with case_request(self.target, self.case) as request:
@@ -237,11 +207,7 @@ class CacheRoundTrip:
                         check_outputs(self.recorder, self.case, execution)
 
     def expect_unusable(self, files: CacheHandles, defect: str) -> None:
-        """Check that wrong files are rejected, and that a preparation with them still works (CACHE-08, CACHE-09).
-
-        Raises:
-            CheckFailed: a requirement does not hold.
-        """
+        """Check that wrong files are rejected, and that a preparation with them still works (CACHE-08, CACHE-09)."""
         retrieved = self.retrieve(files)
         rejected = retrieved.outcome.status in WRONG_FILES and not retrieved.model
         stimulus, expected = f"prepareModelFromCache, {defect}", "INVALID_ARGUMENT or GENERAL_FAILURE, no model"
@@ -255,19 +221,11 @@ class CacheRoundTrip:
                 self.check_execution("CACHE-09", again.model, "the model that the fallback prepared")
 
     def expect_agreement(self, check_: str, retrieved: RetrievedModel, stimulus: str) -> None:
-        """Check that there is a model if and only if the status is NONE.
-
-        Raises:
-            CheckFailed: it is not so.
-        """
+        """Check that there is a model if and only if the status is NONE."""
         self.recorder.expect(retrieved.agrees, stimulus, AGREEMENT, retrieved, check=check_)
 
     def expect_refused(self, check_: str, retrieved: RetrievedModel, defect: str) -> None:
-        """Check that the status is GENERAL_FAILURE and that there is no model.
-
-        Raises:
-            CheckFailed: it is not.
-        """
+        """Check that the status is GENERAL_FAILURE and that there is no model."""
         stimulus = f"prepareModelFromCache, {defect}"
         self.recorder.expect(retrieved.is_refused, stimulus, "GENERAL_FAILURE and no model", retrieved, check=check_)
 
@@ -278,14 +236,7 @@ RoundTripBody = Callable[[CacheRoundTrip], None]
 def round_trip_check(
     id_: str, title: str = "", *, models: Callable[[str], Case] = mobilenet, kinds: Sequence[str] = NUMBER_KINDS
 ) -> Callable[[RoundTripBody], RoundTripBody]:
-    """Register a check once for each kind of numbers, each on a round trip of its own.
-
-    Args:
-        id_: see registry.check.
-        title: see registry.check; the kind is added to it.
-        models: returns the model of a kind.
-        kinds: the kinds of numbers.
-    """
+    """Register a check for each kind of numbers, on a round trip of its own. `models`: returns the model of a kind."""
 
     def register(body: RoundTripBody) -> RoundTripBody:
         for kind in kinds:

@@ -30,11 +30,7 @@ def invoke(method: Any, request: Any) -> tuple[CallOutcome, Any]:
 def collect_preparation(
     stream: Iterator[device_pb2.PrepareModelEvent], preparation: PreparationOutcome | None = None
 ) -> PreparationOutcome:
-    """Read the stream of a preparation to its end.
-
-    Args:
-        stream: the stream.
-        preparation: the object to fill in and return, for callers that need it although the call fails.
+    """Read the stream of a preparation to its end. Callers that need the outcome although the call fails provide it.
 
     Raises:
         Unsupported, NotServiceSpecific: see `outcome_from_error`.

@@ -33,11 +33,7 @@ class ServiceControl:
     recovery_s: float = 10.0
 
     def require(self, option: str) -> None:
-        """End the check early if there is no command for an option.
-
-        Raises:
-            Skipped: there is none.
-        """
+        """Raise Skipped if there is no command for an option."""
         if not self._command(option):
             raise Skipped("", f"needs {option}")
 
@@ -48,9 +44,6 @@ class ServiceControl:
             option: RESTART, KILL or STOP.
             id_: the id that fails if the command does.
             pid: the process that serves a session of the check; 0 if it is unknown.
-
-        Raises:
-            CheckFailed: the command fails.
         """
         environment = os.environ | {PID_VARIABLE: str(pid or "")}
         try:

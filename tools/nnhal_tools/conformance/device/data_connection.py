@@ -169,11 +169,11 @@ class DataConnection:
         """Send DEFINE.
 
         Args:
-            number: the number of the request.
+            number: the number of the request on the connection.
             handle: a prepared model or a burst.
-            request: the request.
+            request: its pools may be shared memory.
             area: the number of the shared memory for returned outputs, offset and length.
-            loop_timeout_ns: the loop timeout, or None to leave it out.
+            loop_timeout_ns: None to leave it out.
         """
         body = Definition(handle, *area, request.SerializeToString()).pack()
         return self.call(Packet(PacketKind.DEFINE, number, first=_time_or_none(loop_timeout_ns), body=body))
@@ -195,11 +195,7 @@ def _time_or_none(time_ns: int | None) -> int:
 
 
 def outcome_of_packet(answer: Packet, expected: PacketKind) -> CallOutcome:
-    """Return the outcome that an answer reports.
-
-    Args:
-        answer: the packet.
-        expected: the kind of a successful answer.
+    """Return the outcome that an answer reports. `expected`: the kind of a successful answer.
 
     Raises:
         Unsupported: the answer is UNIMPLEMENTED.

@@ -11,12 +11,9 @@ MEDIUM = 1
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Options of an execution.
+    """Options of an execution. A deadline or loop timeout of None is left out.
 
     Attributes:
-        measure: measure the timing.
-        deadline_ns: the deadline, or None to leave it out.
-        loop_timeout_ns: the loop timeout, or None to leave it out.
         cache_memory: the burst caches the memories under identifiers from 0; otherwise all identifiers are -1.
         chain: launch a fenced execution twice. The second one waits for the fence of the first, and counts.
         hints: a configuration whose hints are passed on by paths that take a configuration.

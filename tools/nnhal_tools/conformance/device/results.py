@@ -13,7 +13,6 @@ class CallOutcome:
 
     Attributes:
         status: an ErrorStatus.
-        reason: the error's text.
         rule: the validation rule that was broken, or "".
         kind: an ErrorKind.
         limit: the limit that was exceeded, or "".
@@ -46,13 +45,7 @@ AGREEMENT = "a model if and only if the status is NONE"
 
 @dataclass
 class PreparationOutcome:
-    """Events of a preparation.
-
-    Attributes:
-        launch: the outcome of the launch.
-        callbacks: every notify, in order.
-        events: the names of all events, in order: "launched", "notify".
-    """
+    """Events of a preparation: outcome of the launch, every notify, and the names of all: "launched" and "notify"."""
 
     launch: CallOutcome = OK
     callbacks: list[device_pb2.Notify] = field(default_factory=list)
@@ -89,14 +82,9 @@ class PreparationOutcome:
 
 @dataclass(frozen=True)
 class PathStep:
-    """Result of a call that a path makes in addition to the execution itself.
+    """Result of a call that a path makes in addition to the execution itself; see CheckFailed.
 
-    Attributes:
-        check: its id in the suite `generated`.
-        holds: whether the call returned what was expected.
-        stimulus: see CheckFailed.
-        expected: see CheckFailed.
-        got: see CheckFailed.
+    `check` is its id in the suite `generated`, and `holds` tells whether the call returned what was expected.
     """
 
     check: str
@@ -112,7 +100,6 @@ class ExecutionOutcome:
 
     Attributes:
         outcome: the outcome of the call, or of the callback of a fenced execution.
-        shapes: the shapes of the outputs.
         timing: nanoseconds on the device and in the driver, or -1.
         outputs: the bytes of each output that was returned or lies in memory of the path, else None.
         steps: the additional calls of the path.

@@ -54,9 +54,6 @@ class Target:
     process, while the attribute `address`, new sessions and pings are those of the service.
 
     Attributes:
-        address: the address of the service.
-        channel: the gRPC channel.
-        session: the token of the session.
         opened: the first event of the session.
         device_name: the name of the device; "" for the first.
         control: the commands that end or restart the service.

@@ -18,11 +18,9 @@ FILES = {"witness.py.txt": "Harness_Witness_backend.py", "witness_creators.py.tx
 
 
 class HostedWitness:
-    """Service with the witness as its backend.
+    """Service with the witness as its backend, and a session on it.
 
-    Attributes:
-        target: a session on it.
-        folder: the folder of the plug-in. A file that the witness waits for is created here.
+    The folder is that of the plug-in. A file that the witness waits for is created there.
     """
 
     def __init__(self, target: Target, folder: Path, service: EmbeddedService) -> None:
@@ -64,9 +62,6 @@ def hosted_witness(
         backends: the backends of the service, in order.
         options: further options of `nnhal serve`.
         edit: text that is added to the sources of the witness.
-
-    Raises:
-        NotServiceSpecific: the service does not start.
     """
     with tempfile.TemporaryDirectory(prefix="nnhal-witness-") as name:
         folder = Path(name)

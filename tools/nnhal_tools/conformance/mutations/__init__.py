@@ -19,12 +19,7 @@ from nnhal_tools.conformance.ids import validate_id
 
 @dataclass(frozen=True)
 class Edit:
-    """Change to a model.
-
-    Attributes:
-        description: the changed part and the change, for failure messages.
-        apply: makes the change in a copy of the model.
-    """
+    """Change in a copy of a model, with a description of the changed part and the change for failure messages."""
 
     description: str
     apply: Callable[[types_pb2.Model], None]

@@ -182,11 +182,7 @@ DEVICE_ARGUMENTS: dict[str, MakeArguments] = {"memories of the device": device_a
 class Computation:
     """Computation that a way runs.
 
-    Attributes:
-        library: the library.
-        compilation: the compilation.
-        new_execution: creates an execution with all arguments and options.
-        chain: whether another execution may come before this one.
+    `new_execution` creates an execution with all arguments and options. `chain`: another one may come before this one.
     """
 
     library: NdkLibrary
@@ -199,10 +195,8 @@ class Computation:
 class Way:
     """Way of computing.
 
-    Attributes:
-        run: runs an execution to its end and returns the result code.
-        check: the id in `generated` that fails when the way fails.
-        fenced: dimensions of outputs must be known.
+    `run` runs an execution to its end and returns the result code. `check` is the id in `generated` that fails when the
+    way fails. `fenced`: dimensions of outputs must be known.
     """
 
     run: Callable[[Computation, int], int]
@@ -269,15 +263,9 @@ def _wait(library: NdkLibrary, event: int) -> int:
 def execute(
     library: NdkLibrary, compilation: int, way: Way, arguments: NdkArguments, output_count: int, options: RunOptions
 ) -> ExecutionOutcome:
-    """Create an execution, run it, and return its results.
+    """Create an execution of a finished compilation, run it, and return its results.
 
-    Args:
-        library: the library.
-        compilation: a finished compilation.
-        way: the way of computing.
-        arguments: the arguments.
-        output_count: the number of outputs.
-        options: `measure`, `loop_timeout_ns` and `chain` are used.
+    Of the options `measure`, `loop_timeout_ns` and `chain` are used.
     """
     with ExitStack() as stack:
 

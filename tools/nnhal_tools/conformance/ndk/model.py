@@ -13,15 +13,7 @@ from nnhal_tools.conformance.device.ndk_library import NdkLibrary, handles, oper
 
 
 class SharedFile:
-    """Anonymous file, mapped by this process and by the library.
-
-    Args:
-        library: the library.
-        size: its bytes.
-
-    Attributes:
-        memory: the memory of the library.
-    """
+    """Anonymous file, mapped by this process and by the library, whose `memory` it is."""
 
     def __init__(self, library: NdkLibrary, size: int) -> None:
         self._library = library
@@ -51,16 +43,9 @@ class SharedFile:
 class CompiledModel:
     """Model that is compiled for the first device of the library. Use it as a context manager.
 
-    Constants of the message's pool lie in a memory, the others in buffers. Operations are added in their reverse order,
-    because the library sorts them.
-
-    Args:
-        library: the library.
-        message: the model, without large pools.
-
-    Attributes:
-        handle: the model.
-        supported: whether the device supports each operation of main.
+    Constants of the message's pool, which must not be large, lie in a memory, the others in buffers. Operations are
+    added in their reverse order, because the library sorts them. `supported` tells for each operation of main whether
+    the device supports it.
     """
 
     def __init__(self, library: NdkLibrary, message: types_pb2.Model) -> None:

@@ -24,10 +24,7 @@ from nnhal_tools.conformance.vectors.outputs import check_timing
 class NdkTrial:
     """Executions of a case on the first device of the library.
 
-    Args:
-        library: the library.
-        case: the case.
-        on_device: whether arguments are in memories of the device, which are never too small.
+    `on_device`: arguments are in memories of the device, which are never too small.
     """
 
     def __init__(self, library: NdkLibrary, case: Case, *, on_device: bool = False) -> None:
@@ -39,12 +36,7 @@ class NdkTrial:
         self._sizes = [output.array.nbytes for output in case.outputs]
 
     def run(self, recorder: CheckRecorder) -> None:
-        """Run all kinds of the case.
-
-        Raises:
-            CheckFailed: the library does not behave as the checklist requires.
-            Skipped: the device does not support the model.
-        """
+        """Run all kinds of the case. Raise CheckFailed, or Skipped if the device does not support the model."""
         if self._case.expect_failure and not self._case.is_endless_loop:
             self._run_failing(recorder)
             return

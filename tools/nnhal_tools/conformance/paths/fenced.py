@@ -26,12 +26,7 @@ class LaunchOutcome:
 
 @dataclass(frozen=True)
 class FencedLauncher:
-    """Call of IPreparedModel that launches a fenced execution.
-
-    Attributes:
-        method: the name of the method.
-        fields: converts run options to fields of the request.
-    """
+    """Call of IPreparedModel that launches a fenced execution, with run options as fields of its request."""
 
     method: str
     fields: Callable[[RunOptions], dict[str, Any]]

@@ -59,14 +59,9 @@ def register_path(
 
 
 def run_twice(run_once: Callable[[], ExecutionOutcome], between: Callable[[], None] = lambda: None) -> ExecutionOutcome:
-    """Run a reusable request, and run it again if the first run succeeded.
+    """Run a reusable request, and run it again if the first run succeeded. `between` is called before the second run.
 
-    Args:
-        run_once: runs the request.
-        between: called before the second run.
-
-    Returns:
-        The second run, with the first one in it; the first run if it failed.
+    Return the second run, with the first one in it; the first run if it failed.
     """
     first = run_once()
     if first.outcome.status not in (ErrorStatus.NONE, ErrorStatus.OUTPUT_INSUFFICIENT_SIZE):
@@ -79,10 +74,7 @@ def run_twice(run_once: Callable[[], ExecutionOutcome], between: Callable[[], No
 def owned_object(target: Target, outcome: CallOutcome, handle: bytes) -> Iterator[tuple[CallOutcome, bytes]]:
     """Yield the outcome of the call that created an object, and the object, which is released at the end.
 
-    Args:
-        target: the device.
-        outcome: the outcome of the call. A successful call must return an object.
-        handle: the handle of the object, or b"".
+    A successful call must return an object. `handle`: b"" for none.
     """
     if outcome.status == ErrorStatus.NONE and not handle:
         outcome = CallOutcome(ErrorStatus.GENERAL_FAILURE, "the harness: NONE, but no handle")
@@ -118,15 +110,6 @@ def with_earlier_steps(steps: list[PathStep], execution: ExecutionOutcome) -> Ex
 
 
 def check_steps(recorder: CheckRecorder, execution: ExecutionOutcome, check: str = "") -> None:
-    """Check that every step holds.
-
-    Args:
-        recorder: the recorder of the check.
-        execution: the execution.
-        check: the id that the steps count as; "" for their own ids.
-
-    Raises:
-        CheckFailed: a step does not hold.
-    """
+    """Check that every step holds. `check`: the id that the steps count as; "" for their own ids."""
     for step in execution.steps:
         recorder.expect(step.holds, step.stimulus, step.expected, step.got, check=check or step.check)

@@ -58,10 +58,9 @@ def by_operation(results: Sequence[Result]) -> Groups:
 
 @dataclass
 class BackendShare:
-    """Part of a run that one backend computed.
+    """Part of a run that one backend computed. Only the id of the backend is known if the device does not list it.
 
     Attributes:
-        backend: the backend; only its id is known if the device does not list it.
         operations: the operations that it ran itself, by name.
         by_path: the same for each path of execution, in the order in which the paths ran.
         counts: the results of models in which it ran an operation.

@@ -47,12 +47,7 @@ def require_alive(outcome: CallOutcome) -> CallOutcome:
 
 @dataclass(frozen=True)
 class AddChain:
-    """Chain of additions of the same random constant.
-
-    Attributes:
-        length: the number of operations.
-        constant: the constant.
-    """
+    """Chain of additions of the same random constant."""
 
     length: int
     constant: AnyArray
@@ -89,11 +84,7 @@ class AddChain:
         self.expect_values(id_, stimulus, values, b"".join(execution.output_bytes))
 
     def expect_values(self, id_: str, stimulus: str, values: AnyArray, output: bytes) -> None:
-        """Check the bytes of the output for an input.
-
-        Raises:
-            CheckFailed: they are wrong.
-        """
+        """Check the bytes of the output for an input."""
         expected = values + np.float32(self.length) * self.constant
         got = np.frombuffer(output, np.float32) if len(output) == expected.nbytes else f"{len(output)} bytes"
         if not np.array_equal(got, expected):

@@ -41,13 +41,9 @@ POLL_S = 0.02
 
 @dataclass(frozen=True)
 class Outage:
-    """Service that responds again after the end of a process.
+    """Service that responds again after the end of a process, with a new session.
 
-    Attributes:
-        fresh: a new session.
-        ended: the sessions that have ended with the process.
-        others: the sessions that go on.
-        seconds: the time from the end of the command to the first answer to a new session.
+    `seconds` is the time from the end of the command to the first answer to the new session.
     """
 
     fresh: Target
@@ -57,11 +53,7 @@ class Outage:
 
 
 def require_data_socket(target: Target) -> None:
-    """End the check early if the data socket is on another machine. The session of the check may be lost.
-
-    Raises:
-        Skipped: it is.
-    """
+    """Raise Skipped if the data socket is on another machine. The session of the check may be lost."""
     with target.new_session() as session:
         if not is_data_socket_reachable(session):
             raise Skipped("", "the data socket is not on this machine")
@@ -84,7 +76,6 @@ def outage(
         command: the option with the command: KILL or STOP.
 
     Raises:
-        CheckFailed: a requirement does not hold.
         Skipped: there is no command, or it ends no session.
     """
     target.control.require(command)
@@ -128,14 +119,7 @@ def _await_end(sessions: Sequence[SessionAtWork], deadline: float) -> None:
 
 
 def _await_fate(recorder: CheckRecorder, id_: str, session: SessionAtWork, limit: float) -> None:
-    """Wait until a session has ended with its call in progress, or has gone on for a while.
-
-    Args:
-        recorder: the recorder of the check.
-        id_: the id that fails if neither happens.
-        session: the session.
-        limit: the time in which it must happen, in seconds.
-    """
+    """Wait until a session has ended with its call in progress, or has gone on for a while, at most `limit` seconds."""
     began = time.monotonic()
 
     def is_decided() -> bool:

@@ -29,14 +29,12 @@ class SessionAtWork:
 
     Attributes:
         name: the work, in words.
-        target: the session.
         at_work: set as soon as the step has succeeded once, by the step itself where that is too late, or at the end
             of the thread.
         ended: set when the stream of the session has ended.
         closing: the last event of the stream, if it says why the session ends.
         finished: set when the thread has ended.
         closed: set when the check stops the session. Errors of later steps do not count.
-        error: the error of the step, or None.
         is_endless: set by a step that never succeeds.
         last_success: the time at which the last successful step began; 0 before the first.
     """

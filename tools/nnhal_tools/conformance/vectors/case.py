@@ -23,14 +23,9 @@ CONSTANT_ALIGNMENT = 4
 
 @dataclass(frozen=True)
 class ExpectedOutput:
-    """Expected output of a case.
+    """Expected output of a case, with absolute and relative tolerance. The values of an ignored one are not compared.
 
-    Attributes:
-        type: the operand type.
-        array: the values, in the dtype of the operand type; empty if a dimension is 0.
-        ignored: whether the values are not compared.
-        atol: absolute tolerance.
-        rtol: relative tolerance.
+    `array` has the dtype of the operand type, and is empty if a dimension is 0.
     """
 
     type: int

@@ -15,14 +15,7 @@ def check_timing(
 ) -> None:
     """Check that timing is absent unless it was measured, and that the device's part is not longer than the driver's.
 
-    Args:
-        recorder: the recorder of the check.
-        execution: the execution.
-        measure: whether timing was requested.
-        unmeasured: the id for timing that was not requested.
-
-    Raises:
-        CheckFailed: the timing is wrong.
+    `unmeasured`: the id for timing that was not requested.
     """
     device, driver = execution.timing
     if not measure:
@@ -38,11 +31,7 @@ def check_timing(
 
 
 def check_shapes(recorder: CheckRecorder, case: Case, execution: ExecutionOutcome, check: str = "GEN-17") -> None:
-    """Check that every returned shape is sufficient and has the vector's dimensions.
-
-    Raises:
-        CheckFailed: a shape is wrong.
-    """
+    """Check that every returned shape is sufficient and has the vector's dimensions."""
     for i, (shape, expected) in enumerate(zip(execution.shapes, case.outputs, strict=False)):
         right = shape.is_sufficient and tuple(shape.dimensions) == expected.array.shape
         expectation = f"{list(expected.array.shape)}, isSufficient True"
@@ -51,11 +40,7 @@ def check_shapes(recorder: CheckRecorder, case: Case, execution: ExecutionOutcom
 
 
 def check_outputs(recorder: CheckRecorder, case: Case, execution: ExecutionOutcome, check: str = "GEN-18") -> None:
-    """Check that every output equals the vector's, within its tolerance.
-
-    Raises:
-        CheckFailed: an output is wrong.
-    """
+    """Check that every output equals the vector's, within its tolerance."""
     recorder.mark(check)
     arrays = output_arrays(case, execution, check)
     for i, (expected, array) in enumerate(zip(case.outputs, arrays, strict=True)):
@@ -66,11 +51,7 @@ def check_outputs(recorder: CheckRecorder, case: Case, execution: ExecutionOutco
 
 
 def output_arrays(case: Case, execution: ExecutionOutcome, check: str) -> Sequence[AnyArray]:
-    """Return the outputs of an execution, in the vector's shapes.
-
-    Raises:
-        CheckFailed: an output is missing or has a wrong size.
-    """
+    """Return the outputs of an execution in the vector's shapes. All must exist and have the right size."""
     if len(execution.outputs) != len(case.outputs):
         raise CheckFailed(check, "the number of outputs", str(len(case.outputs)), str(len(execution.outputs)))
     arrays = []

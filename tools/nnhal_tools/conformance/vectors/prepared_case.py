@@ -38,10 +38,7 @@ class PreparedCase:
     ) -> bytes:
         """Return the handle of a prepared model. The model is prepared at the first call with these arguments.
 
-        Args:
-            recorder: the recorder of the check.
-            options: the options of the preparation.
-            unspecified: whether the outputs have unspecified dimensions.
+        `unspecified`: the outputs have unspecified dimensions.
 
         Raises:
             CheckFailed: the preparation gate fails, now or earlier.

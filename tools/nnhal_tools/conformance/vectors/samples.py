@@ -41,12 +41,7 @@ def builtin_input(name: str) -> AnyArray:
 
 @contextmanager
 def prepared_model(target: Target, name: str, *, unspecified: bool = False) -> Iterator[bytes]:
-    """Prepare a built-in model and yield its handle.
-
-    Args:
-        target: the device.
-        name: the name of the vector.
-        unspecified: whether the outputs have unspecified dimensions.
+    """Prepare a built-in model and yield its handle. `unspecified`: the outputs have unspecified dimensions.
 
     Raises:
         CheckFailed: the preparation gate fails.
@@ -66,11 +61,7 @@ def builtin_request(name: str) -> types_pb2.Request:
 
 
 def expect_correct(recorder: CheckRecorder, name: str, execution: ExecutionOutcome, stimulus: str) -> None:
-    """Check that an execution of a built-in vector succeeded with the expected outputs.
-
-    Raises:
-        CheckFailed: it failed, or an output is wrong.
-    """
+    """Check that an execution of a built-in vector succeeded with the expected outputs."""
     recorder.expect_status(execution.outcome, stimulus)
     try:
         check_shapes(recorder, builtin_case(name), execution, recorder.id)

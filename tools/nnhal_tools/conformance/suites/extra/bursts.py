@@ -66,12 +66,7 @@ class _TestBurst:
         return "over a stream" if self.streamed else "by single calls"
 
     def execute(self, identifier: int, pool: types_pb2.Memory | None = None) -> ExecutionOutcome:
-        """Execute ADD with its inputs in a pool with an identifier.
-
-        Args:
-            identifier: the memory identifier token.
-            pool: the pool; None to leave it unset.
-        """
+        """Execute ADD with its inputs in a pool with an identifier. `pool`: None to leave it unset."""
         request = builtin_request(ADD)
         request.pools[0].ClearField("kind")
         if pool is not None:

@@ -45,11 +45,7 @@ CALLS = {"executeFenced": launch, "executeFencedWithConfig": launch_with_config}
 
 
 def create_fence(target: Target) -> bytes:
-    """Create a fence that the client signals.
-
-    Raises:
-        CheckFailed: Fence.Create fails.
-    """
+    """Create a fence that the client signals. Raise CheckFailed if Fence.Create fails."""
     outcome, response = target.call("Fence.Create")
     if response is None:
         raise CheckFailed("EXTRA-05", "Fence.Create", "NONE", outcome)
@@ -64,13 +60,7 @@ def signal_fence(target: Target, fence: bytes, *, error: bool = False) -> CallOu
 
 @dataclass(frozen=True)
 class WaitingExecution:
-    """Fenced execution of a built-in vector, which waits for fences of the client.
-
-    Attributes:
-        name: the name of the vector.
-        staged: its request.
-        fence: its fence.
-    """
+    """Fenced execution of a built-in vector, which waits for fences of the client."""
 
     target: Target
     recorder: CheckRecorder
@@ -120,15 +110,9 @@ class WaitingLauncher:
         duration_ns: int | None = None,
         request: types_pb2.Request | None = None,
     ) -> Iterator[WaitingExecution]:
-        """Launch an execution of a built-in vector. Its fence and the others are released at the end.
+        """Launch an execution of a built-in vector. Its fence and those of the client are released at the end.
 
-        Args:
-            model: the prepared model.
-            name: the name of the vector.
-            fences: the fences of the client.
-            run: see RunOptions.
-            duration_ns: the duration.
-            request: the request; by default that of the vector.
+        `request`: by default that of the vector.
         """
         with staged_request(self.target, request or builtin_request(name)) as staged:
             launched = launch(self.target, model, staged.request, run, fences, duration_ns)

@@ -74,11 +74,7 @@ class CacheClient:
 
 
 def require_store(target: Target) -> None:
-    """End the check early if the device does not cache.
-
-    Raises:
-        Skipped: X4.
-    """
+    """Raise Skipped for X4 if the device does not cache."""
     _, needed = target.call("Device.GetNumberOfCacheFilesNeeded")
     if needed is not None and not (needed.num_model_cache or needed.num_data_cache):
         raise Skipped("X4", "the device does not cache")
@@ -86,11 +82,7 @@ def require_store(target: Target) -> None:
 
 @contextmanager
 def cleared_entry(target: Target) -> Iterator[types_pb2.CompilationCache]:
-    """Yield arguments for a new entry in the service's store. The entry is cleared at the end.
-
-    Raises:
-        Skipped: X4.
-    """
+    """Yield arguments for a new entry in the store, which is cleared at the end; see `require_store`."""
     require_store(target)
     token = secrets.token_bytes(32)
     try:

@@ -42,12 +42,7 @@ UPLOADED_CHUNKS = 4
 
 
 class GuardedMemory:
-    """Shared memory of the client, with an input, an output and guards around them.
-
-    Attributes:
-        memory: the memory.
-        values: the present input.
-    """
+    """Shared memory of the client, with the present input, an output and guards around them."""
 
     def __init__(self) -> None:
         self.memory = SealedMemory(secrets.token_bytes(SHARED_BYTES))

@@ -36,12 +36,9 @@ ENTRIES, INTERRUPTED, DAMAGED = "RESIL-16", "RESIL-17", "RESIL-18"
 
 @dataclass
 class CachedChain:
-    """Model in the store of the service.
+    """Model, and the arguments of its entry in the store of the service.
 
-    Attributes:
-        chain: the model.
-        cache: the arguments of its entry.
-        saved: whether the service has reported it as saved.
+    `saved`: the service has reported it as saved.
     """
 
     chain: AddChain

@@ -90,11 +90,7 @@ class CaseGraph:
     ) -> None:
         """Apply operations one after the other, from a new input to a new output, with values of one type and shape.
 
-        Args:
-            type_: the type.
-            shape: the shape.
-            steps: the operations, each with its inputs after the first.
-            scale: the scale.
+        `steps`: the operations, each with its inputs after the first.
         """
         value = self.input(type_, shape, scale)
         for number, (operation, inputs) in enumerate(steps, 1):
@@ -127,7 +123,7 @@ def make_case(
     """Return a vector.
 
     Args:
-        name: the name of the vector.
+        name: the name, which is also that of its spec.
         main: the main subgraph.
         inputs: a value for each input; None to omit it.
         outputs: the expected value of each output.
