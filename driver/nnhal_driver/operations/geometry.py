@@ -54,6 +54,12 @@ class Window:
         """Return the shape of the result as (batches, height, width, channels)."""
         return (self.batches, self.height.out, self.width.out, channels)
 
+    @property
+    def paddings(self) -> list[tuple[int, int]]:
+        """Padding before and after batches, height, width and channels."""
+        rows, columns = self.height, self.width
+        return [(0, 0), (rows.before, rows.after), (columns.before, columns.after), (0, 0)]
+
     def cell_counts(self) -> NDArray[np.int64]:
         """Return the number of cells inside the image for each position of the window: [height, width, 1]."""
         counts = []

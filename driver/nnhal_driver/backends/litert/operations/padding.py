@@ -30,8 +30,7 @@ def _same_padding(axis: Axis) -> tuple[int, int]:
 
 def pad_image(lower: Lowering, image: int, space: Window, value: int | None = None) -> int:
     """Pad an image, NHWC, with real 0, or with the tensor `value`."""
-    rows, columns = space.height, space.width
-    pads = [(0, 0), (rows.before, rows.after), (columns.before, columns.after), (0, 0)]
+    pads = space.paddings
     shape = [size + sum(pad) for size, pad in zip(lower.writer.shapes[image], pads, strict=True)]
     out = lower.writer.tensor(lower.writer.specs[image], shape)
     values = [] if value is None else [value]

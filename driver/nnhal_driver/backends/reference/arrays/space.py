@@ -3,10 +3,8 @@
 They only copy: an axis is split in two, the parts are transposed, and joined again.
 """
 
-import numpy as np
-
 from nnhal.types import AnyArray, OperationType
-from nnhal_driver.backends.reference.kernel import input_as_nhwc, kernel, to_layout
+from nnhal_driver.backends.reference.kernel import input_as_nhwc, kernel, pad_array, to_layout
 from nnhal_driver.operations.arrays.space import block_side, block_sides, space_paddings
 from nnhal_driver.operations.call import OperationCall
 
@@ -45,9 +43,8 @@ def batch_to_space_nd(call: OperationCall) -> AnyArray:
 def space_to_batch_nd(call: OperationCall) -> AnyArray:
     """Move the pixels of a block to batches [block row, block column, batch]. Padding has the real value 0."""
     down, across = block_sides(call)
-    image = np.pad(
-        input_as_nhwc(call), [(0, 0), *space_paddings(call), (0, 0)], constant_values=call.operand("input").zero_point
-    )
+    pairs = [(0, 0), *space_paddings(call), (0, 0)]
+    image = pad_array(input_as_nhwc(call), pairs, call.operand("input").zero_point)
     batches, height, width, depth = image.shape
     split = image.reshape(batches, height // down, down, width // across, across, depth)
     return to_layout(call, split.transpose(2, 4, 0, 1, 3, 5).reshape(-1, height // down, width // across, depth))

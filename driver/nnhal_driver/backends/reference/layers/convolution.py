@@ -18,6 +18,7 @@ from nnhal_driver.backends.reference.kernel import (
     is_quantized,
     kernel,
     matrix_product,
+    pad_array,
     tiles,
     to_layout,
 )
@@ -64,18 +65,7 @@ def convolve(
 
 def pad_image(image: AnyArray, space: Window, fill: float) -> AnyArray:
     """Return an image, NHWC, with its padding."""
-    rows, columns = space.height, space.width
-    if not (rows.before or rows.after or columns.before or columns.after):
-        return image
-    shape = (
-        image.shape[0],
-        rows.input + rows.before + rows.after,
-        columns.input + columns.before + columns.after,
-        image.shape[3],
-    )
-    out = np.full(shape, fill, image.dtype)
-    out[:, rows.before : rows.before + rows.input, columns.before : columns.before + columns.input] = image
-    return out
+    return pad_array(image, space.paddings, fill) if any(map(any, space.paddings)) else image
 
 
 def view_patches(image: AnyArray, space: Window) -> AnyArray:
@@ -101,6 +91,10 @@ def multiply_patches(call: OperationCall, image: Reals, space: Window, cost: int
         rows = patches[:, tile]
         products = multiply(rows.reshape(-1, cells))
         parts.append(products.reshape(*rows.shape[:3], products.shape[-1]))
+    return _join_rows(parts)
+
+
+def _join_rows(parts: list[Reals]) -> Reals:
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
@@ -143,8 +137,7 @@ def _sum_depthwise(call: OperationCall, image: Reals, weights: Reals, space: Win
     )
     cost = space.batches * columns.out * weights.size
     parts = [np.einsum("nhwcij,ijc->nhwc", cells[:, tile], runs) for tile in tiles(call, rows.out, cost)]
-    sums: Reals = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
-    return sums.reshape(space.output_shape(weights.shape[2]))
+    return _join_rows(parts).reshape(space.output_shape(weights.shape[2]))
 
 
 @kernel(OperationType.GROUPED_CONV_2D)
