@@ -151,6 +151,11 @@ class Lowering:
         return OperationType(self.call.view.type).name
 
     @property
+    def options_name(self) -> str:
+        """Name of the table of options of the operator with the operation's name."""
+        return self.operation_name.title().replace("_", "") + "Options"
+
+    @property
     def argument_names(self) -> list[str]:
         """Names of the inputs in the order of the signature."""
         arguments = self.call.view.arguments

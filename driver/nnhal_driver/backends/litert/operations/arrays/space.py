@@ -4,18 +4,12 @@ from nnhal.types import OperationType
 from nnhal_driver.backends.litert.lowering import Lowering, converter
 from nnhal_driver.operations.arrays.space import block_side, block_sides, space_paddings
 
-_BLOCKS = {
-    OperationType.DEPTH_TO_SPACE: ("DEPTH_TO_SPACE", "DepthToSpaceOptions"),
-    OperationType.SPACE_TO_DEPTH: ("SPACE_TO_DEPTH", "SpaceToDepthOptions"),
-}
 
-
-@converter(*_BLOCKS)
+@converter(OperationType.DEPTH_TO_SPACE, OperationType.SPACE_TO_DEPTH)
 def blocks(lower: Lowering) -> None:
     """Emit the engine's operator, which has the same order of elements."""
-    operator, options = _BLOCKS[OperationType(lower.call.view.type)]
-    out = lower.image_output(like=lower.spec("input"))
-    lower.emit(operator, [lower.image_input()], [out], options, block_size=block_side(lower.call))
+    out, side = lower.image_output(like=lower.spec("input")), block_side(lower.call)
+    lower.emit(lower.operation_name, [lower.image_input()], [out], lower.options_name, block_size=side)
 
 
 @converter(OperationType.BATCH_TO_SPACE_ND)

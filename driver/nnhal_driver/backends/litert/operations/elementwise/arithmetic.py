@@ -6,20 +6,14 @@ from nnhal.types import OperandType, OperationType
 from nnhal_driver.backends.litert.limits import KernelLimits
 from nnhal_driver.backends.litert.lowering import Lowering, converter, same_operator
 
-_FUSED = {
-    OperationType.ADD: ("ADD", "AddOptions"),
-    OperationType.SUB: ("SUB", "SubOptions"),
-    OperationType.MUL: ("MUL", "MulOptions"),
-}
-
 
 @converter(OperationType.ADD, OperationType.SUB)
 @converter(OperationType.MUL, limits=KernelLimits(product_of=("input0", "input1")))
 def fused(lower: Lowering) -> None:
     """Emit the same operator."""
-    operator, options = _FUSED[OperationType(lower.call.view.type)]
     inputs = [_with_full_rank(lower, name) for name in ("input0", "input1")]
-    lower.emit(operator, inputs, [lower.output()], options, fused_activation_function=lower.call.activation())
+    activation, options = lower.call.activation(), lower.options_name
+    lower.emit(lower.operation_name, inputs, [lower.output()], options, fused_activation_function=activation)
 
 
 def _with_full_rank(lower: Lowering, name: str) -> int:

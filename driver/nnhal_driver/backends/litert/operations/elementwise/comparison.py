@@ -3,21 +3,14 @@
 from nnhal.types import OperandType, OperationType
 from nnhal_driver.backends.litert.lowering import INT32, Lowering, converter
 
-_OPERATORS = {
-    OperationType.EQUAL: ("EQUAL", "EqualOptions"),
-    OperationType.NOT_EQUAL: ("NOT_EQUAL", "NotEqualOptions"),
-    OperationType.LESS: ("LESS", "LessOptions"),
-    OperationType.LESS_EQUAL: ("LESS_EQUAL", "LessEqualOptions"),
-    OperationType.GREATER: ("GREATER", "GreaterOptions"),
-    OperationType.GREATER_EQUAL: ("GREATER_EQUAL", "GreaterEqualOptions"),
-}
 
-
-@converter(*_OPERATORS)
+@converter(OperationType.EQUAL, OperationType.NOT_EQUAL)
+@converter(OperationType.LESS, OperationType.LESS_EQUAL)
+@converter(OperationType.GREATER, OperationType.GREATER_EQUAL)
 def comparison(lower: Lowering) -> None:
     """Compare quantized values as float32, as NNAPI requires. The engine's own comparison rounds."""
-    operator, options = _OPERATORS[OperationType(lower.call.view.type)]
-    lower.emit(operator, [_comparable_tensor(lower, "x"), _comparable_tensor(lower, "y")], [lower.output()], options)
+    inputs = [_comparable_tensor(lower, name) for name in "xy"]
+    lower.emit(lower.operation_name, inputs, [lower.output()], lower.options_name)
 
 
 def _comparable_tensor(lower: Lowering, name: str) -> int:

@@ -22,8 +22,8 @@ def local_response_normalization(lower: Lowering) -> None:
     rank_4 = (*(1,) * (4 - len(shape)), *lower.writer.shapes[x])
     numbers = {name: lower.call.number(name) for name in ("bias", "alpha", "beta")}
     radius = min(lower.call.integer("radius"), shape[axis])
-    options = "LocalResponseNormalizationOptions"
-    out = lower.apply(lower.operation_name, [lower.reshape(x, rank_4)], options, radius=radius, **numbers)
+    image = lower.reshape(x, rank_4)
+    out = lower.apply(lower.operation_name, [image], lower.options_name, radius=radius, **numbers)
     lower.copy(out, lower.output_from_last(axis))
 
 
