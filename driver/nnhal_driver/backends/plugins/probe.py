@@ -85,25 +85,22 @@ def _run(candidate: Candidate, seconds: float, files: Sequence[Path], log: IO[by
     # such a process could keep a pipe open.
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
     try:
-        return _describe_end(process.wait(seconds + _START_S), seconds)
+        code = process.wait(seconds + _START_S)
     except subprocess.TimeoutExpired:
-        return f"it hung for {seconds:g} s"
+        code = -signal.SIGALRM
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-_START_S = 30.0
-"""Timeout for starting Python and importing the driver, which is slow from a cold disk."""
-
-
-def _describe_end(code: int, seconds: float) -> str:
     if code == -signal.SIGALRM:
         return f"it hung for {seconds:g} s"
     if code < 0:
         return f"it crashed the process with {signal.Signals(-code).name}"
     return f"it ended the process with exit code {code}"
+
+
+_START_S = 30.0
+"""Timeout for starting Python and importing the driver, which is slow from a cold disk."""
 
 
 def _result(candidate: Candidate, fields: dict[str, Any]) -> ProbeResult:

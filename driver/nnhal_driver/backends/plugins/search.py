@@ -5,7 +5,7 @@ docs/backends.md is the guide for authors.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -57,14 +57,19 @@ def find(
 def _probe_all(
     candidates: Sequence[Candidate | Report], seconds: float, option_sets: Sequence[OptionValues]
 ) -> SearchResult:
+    def run(item: Candidate | Report) -> ProbeResult:
+        return probe(item, seconds, option_sets) if isinstance(item, Candidate) else ProbeResult(item)
+
+    with ThreadPoolExecutor(_PARALLEL_PROBES) as pool:
+        results = list(pool.map(run, candidates))
     owners = dict.fromkeys(registry.registered_ids(), BUILT_IN)
     registrations: list[Registration] = []
     reports: list[Report] = []
-    for candidate, probed in _probe_in_parallel(candidates, seconds, option_sets):
+    for candidate, probed in zip(candidates, results, strict=True):
         report = probed.report
         if probed.rejected_option and report.id not in owners:
             raise OptionError(probed.rejected_option, report.reason, report.id)
-        if candidate is None or report.state is CandidateState.FAILED:
+        if isinstance(candidate, Report) or report.state is CandidateState.FAILED:
             reports.append(report)
         elif report.id in owners:
             user = "a built-in backend" if owners[report.id] == BUILT_IN else owners[report.id]
@@ -74,18 +79,6 @@ def _probe_all(
             owners[report.id] = candidate.origin
             registrations.append(_registration(candidate, report))
     return SearchResult(tuple(registrations), tuple(reports))
-
-
-def _probe_in_parallel(
-    candidates: Sequence[Candidate | Report], seconds: float, option_sets: Sequence[OptionValues]
-) -> Iterable[tuple[Candidate | None, ProbeResult]]:
-    """Yield each candidate with its result."""
-    with ThreadPoolExecutor(_PARALLEL_PROBES) as pool:
-        probes = {
-            item: pool.submit(probe, item, seconds, option_sets) for item in candidates if isinstance(item, Candidate)
-        }
-    for item in candidates:
-        yield (item, probes[item].result()) if isinstance(item, Candidate) else (None, ProbeResult(item))
 
 
 def _registration(candidate: Candidate, report: Report) -> Registration:
