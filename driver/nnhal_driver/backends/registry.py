@@ -131,7 +131,10 @@ def assemble(ids: Sequence[str], plugins: SearchResult = _NO_PLUGINS, options: O
     others: list[Report] = []
     for id_ in _check_ids(list(ids), [*sorted(registrations), *missing]):
         if id_ not in registrations:
-            others += [] if id_ in failed else [_missing(id_)]
+            if id_ not in failed:
+                reason = "no backend with this id was loaded; it may be one of those that failed"
+                _log.warning("backend %s is configured but missing: %s", id_, reason)
+                others.append(Report(id_, CandidateState.FAILED, "", reason))
             continue
         backend, report = _create(registrations[id_], options)
         if backend is None:
@@ -174,12 +177,6 @@ def _create(registration: Registration, options: OptionValues) -> tuple[Backend 
         _log.warning("backend %s (%s) cannot be used: %s", id_, origin, reason)
         return None, Report(id_, CandidateState.FAILED, origin, reason, api_version=version)
     return backend, Report(id_, CandidateState.READY, origin, "", full_version(backend), version, properties)
-
-
-def _missing(id_: str) -> Report:
-    reason = "no backend with this id was loaded; it may be one of those that failed"
-    _log.warning("backend %s is configured but missing: %s", id_, reason)
-    return Report(id_, CandidateState.FAILED, "", reason)
 
 
 def _unused(registrations: Iterable[Registration], ids: Sequence[str]) -> list[Report]:

@@ -97,10 +97,13 @@ class GraphConstants:
             return
         self._writers |= dict.fromkeys(outputs, view)
         self._shapes |= outputs
-        if can_fail and self._fails(view):
-            for output in outputs:
-                del self._writers[output], self._shapes[output]
-            return
+        if can_fail:
+            try:
+                self.array(view.operation.outputs[0])
+            except (ArithmeticError, HalError):  # kernels fail for some scales of quantized results
+                for output in outputs:
+                    del self._writers[output], self._shapes[output]
+                return
         self._total = total
         self.folded.add(view.index)
 
@@ -114,14 +117,6 @@ class GraphConstants:
         if counted is None:
             return sum(map(prod, shapes.values()))
         return counted.count(*(shapes[view.positions[name]] for name in counted.of))
-
-    def _fails(self, view: OperationView) -> bool:
-        """Return whether an operation cannot be computed: kernels fail for some scales of quantized results."""
-        try:
-            self.array(view.operation.outputs[0])
-        except (ArithmeticError, HalError):
-            return True
-        return False
 
     def _compute(self, operand: int) -> AnyArray:
         """Return a result, computed with all results that it needs. Each is freed when nothing more needs it."""

@@ -35,16 +35,9 @@ def save(model: ConvertedModel, shapes: tuple[Shape, ...]) -> Sections:
         }
     ).encode()
     head = contents[: file.head_size].tobytes()
-    return Sections(
-        len(description).to_bytes(_COUNT_BYTES) + description + head,
-        (
-            *(
-                contents[location.offset : location.offset + location.size].view(DTYPES[location.type])
-                for location in file.locations
-            ),
-            *model.constants.values(),
-        ),
-    )
+    places = [(slice(place.offset, place.offset + place.size), DTYPES[place.type]) for place in file.locations]
+    data = (*(contents[place].view(dtype) for place, dtype in places), *model.constants.values())
+    return Sections(len(description).to_bytes(_COUNT_BYTES) + description + head, data)
 
 
 def load(sections: Sections, reserve: Reserve = lambda size: None) -> tuple[ConvertedModel, tuple[Shape, ...]]:

@@ -120,21 +120,14 @@ def roi_pooling(call: OperationCall) -> AnyArray:
     edges = _round_half_up(feature_map_boxes(call))
     for i, (batch, (left, top, right, bottom)) in enumerate(zip(call.array("batch_index"), edges, strict=True)):
         call.check()
-        y, x = _cell_windows(top, bottom, rows, height), _cell_windows(left, right, columns, width)
-        largest = _max_over_windows(_max_over_windows(image[batch], y, 0), x, 1)
+        y, y_end = _cell_windows(top, bottom, rows, height)
+        x, x_end = _cell_windows(left, right, columns, width)
+        largest = _max_over_windows(_max_over_windows(image[batch], y, y_end, 0), x, x_end, 1)
         # NaN loses against any other value, except in the first cell of a window
-        first = image[batch][y.start[:, np.newaxis], x.start]
-        filled = (y.start < y.end)[:, np.newaxis, np.newaxis] & (x.start < x.end)[:, np.newaxis]
+        first = image[batch][y[:, np.newaxis], x]
+        filled = (y < y_end)[:, np.newaxis, np.newaxis] & (x < x_end)[:, np.newaxis]
         np.copyto(out[i], np.where(np.isnan(first), first, largest), where=filled)
     return to_layout(call, out)
-
-
-@dataclass(frozen=True, slots=True)
-class CellWindows:
-    """Windows along one axis, from `start` to `end` (exclusive). They may overlap."""
-
-    start: Integers
-    end: Integers
 
 
 def _round_half_up(values: Reals) -> Reals:
@@ -142,17 +135,17 @@ def _round_half_up(values: Reals) -> Reals:
     return np.floor(values.astype(np.float64) + 0.5).astype(values.dtype)
 
 
-def _cell_windows(start: AnyArray, end: AnyArray, cells: int, length: int) -> CellWindows:
-    """Return the windows of `cells` output cells over a region of a feature map, computed in the region's type."""
+def _cell_windows(start: AnyArray, end: AnyArray, cells: int, length: int) -> tuple[Integers, Integers]:
+    """Return the starts and ends of the windows of `cells` output cells over a region, computed in its type."""
     step = np.maximum(end - start + 1, 1) / start.dtype.type(cells)
     index = np.arange(cells, dtype=start.dtype)
     low, high = np.floor(step * index + start), np.ceil(step * (index + 1) + start)
-    return CellWindows(_to_index(low, length), _to_index(high, length))
+    return _to_index(low, length), _to_index(high, length)
 
 
-def _max_over_windows(image: AnyArray, windows: CellWindows, axis: int) -> AnyArray:
+def _max_over_windows(image: AnyArray, starts: Integers, ends: Integers, axis: int) -> AnyArray:
     """Return the largest value of each window along an axis, ignoring NaN. It is undefined for an empty window."""
-    bounds = np.stack([windows.start, windows.end], axis=1).reshape(-1)
+    bounds = np.stack([starts, ends], axis=1).reshape(-1)
     every_other = (slice(None),) * axis + (slice(None, None, 2),)
     largest: AnyArray = np.fmax.reduceat(image, bounds, axis=axis)[every_other]
     return largest
