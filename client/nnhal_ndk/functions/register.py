@@ -14,7 +14,7 @@ from nnhal_ndk.execution.execution import NdkBurst, NdkExecution
 from nnhal_ndk.execution.memory import NdkMemory
 from nnhal_ndk.execution.memory_desc import NdkMemoryDesc
 from nnhal_ndk.model.model import NdkModel
-from nnhal_ndk.model.operand_type import unpack_uint32s
+from nnhal_ndk.model.operand_type import given_type, unpack_uint32s
 from nnhal_ndk.objects import OBJECTS
 from nnhal_ndk.results import NdkError, code_of_error, log_error
 
@@ -28,15 +28,23 @@ _KINDS = {
     "MemoryDesc": NdkMemoryDesc,
     "Model": NdkModel,
 }
-_MEMBERS = {"const ANeuralNetworksOperandType*": 4, "const ANeuralNetworksSymmPerChannelQuantParams*": 3}
+_OPERAND_TYPE, _QUANT_PARAMS = "const ANeuralNetworksOperandType*", "const ANeuralNetworksSymmPerChannelQuantParams*"
+_MEMBERS = {_OPERAND_TYPE: 4, _QUANT_PARAMS: 3}
 """Number of arguments for the members of a structure. Other parameters are one argument."""
+_CONVERSIONS: Mapping[str, Callable[..., Any]] = {
+    _OPERAND_TYPE: given_type,
+    "bool": bool,
+    "const uint32_t*": unpack_uint32s,
+}
+"""Functions that convert arguments, by the type of the parameter."""
 
 
 def callables(table: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
     """Return the functions of a table in the form that the C library calls. They never raise.
 
-    A function of the table takes objects, bools and tuples of numbers in place of handles and arrays of uint32_t; but
-    handles to free. It returns the value that the C function returns through a pointer, and raises its errors.
+    A function of the table takes objects, bools, tuples of numbers and operands in place of handles, arrays of uint32_t
+    and operand types; but handles to free. It returns the value that the C function returns through a pointer, and
+    raises its errors.
 
     The result has the result code of a C function; or a tuple of the code and the value, if there is one, for a C
     function that returns a value through a pointer.
@@ -62,8 +70,8 @@ def _callable(function: Function, implementation: Callable[..., Any]) -> Callabl
     return call
 
 
-_Conversion = tuple[int, Callable[[Any], Any]]
-"""Position of an argument, and the function that converts it."""
+_Conversion = tuple[slice, Callable[..., Any]]
+"""Arguments, and the function that converts them to one."""
 
 
 def _conversions(function: Function) -> list[_Conversion]:
@@ -71,20 +79,20 @@ def _conversions(function: Function) -> list[_Conversion]:
     position = 0
     for parameter in python_parameters(function):
         kind = _KINDS.get(parameter.type.removeprefix("const ").removeprefix("ANeuralNetworks").removesuffix("*"))
+        convert = _CONVERSIONS.get(parameter.type)
         if kind is not None and not function.is_free:
-            conversions.append((position, partial(OBJECTS.get, kind=kind)))
-        elif parameter.type == "bool":
-            conversions.append((position, bool))
-        elif parameter.type == "const uint32_t*":
-            conversions.append((position, unpack_uint32s))
-        position += _MEMBERS.get(parameter.type, 1)
+            convert = partial(OBJECTS.get, kind=kind)
+        members = _MEMBERS.get(parameter.type, 1)
+        if convert is not None:
+            conversions.append((slice(position, position + members), convert))
+        position += members if convert is None else 1
     return conversions
 
 
 def _convert(arguments: tuple[Any, ...], conversions: list[_Conversion]) -> list[Any]:
     values = list(arguments)
-    for position, convert in conversions:
-        values[position] = convert(values[position])
+    for members, convert in conversions:
+        values[members] = (convert(*values[members]),)
     return values
 
 

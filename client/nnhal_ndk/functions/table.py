@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any
 
 from nnhal.alignment import ALIGNMENT
-from nnhal.types import ExtensionParams, Operand, is_extension
+from nnhal.types import ExtensionParams, is_extension
 from nnhal_ndk.devices import NdkDevice, all_devices, device_at
 from nnhal_ndk.execution.compilation import NdkCompilation
 from nnhal_ndk.execution.event import NdkEvent, SyncFenceEvent
@@ -17,7 +17,6 @@ from nnhal_ndk.execution.memory_desc import NdkMemoryDesc, allocate_memory
 from nnhal_ndk.extensions import PREFIXES, supports_extension
 from nnhal_ndk.model.convert import to_hal_model
 from nnhal_ndk.model.model import NdkModel
-from nnhal_ndk.model.operand_type import given_type, unpack_uint32s
 from nnhal_ndk.objects import OBJECTS
 from nnhal_ndk.results import NdkError, bad_data, op_failed, unexpected_null
 
@@ -39,10 +38,6 @@ def _devices(data: bytes) -> list[NdkDevice]:
 
 
 # ---- Models -----------------------------------------------------------------------------------------------------
-
-
-def _add_operand(model: NdkModel, type_: int, dimensions: bytes, scale: float, zero_point: int) -> None:
-    model.add_operand(Operand(type_, unpack_uint32s(dimensions), scale, zero_point))
 
 
 def _set_value_from_memory(model: NdkModel, index: int, memory: NdkMemory, offset: int, length: int) -> None:
@@ -111,38 +106,6 @@ def _free_execution(execution: int) -> None:
         OBJECTS.remove(execution, NdkExecution)
 
 
-def _set_buffer(
-    execution: NdkExecution,
-    index: int,
-    type_: int | None,
-    dimensions: bytes | None,
-    scale: float | None,
-    zero_point: int | None,
-    buffer: memoryview | None,
-    *,
-    is_output: bool,
-) -> None:
-    given = given_type(type_, dimensions, scale, zero_point)
-    execution.set_buffer(index, given, buffer, is_output=is_output)
-
-
-def _set_memory(
-    execution: NdkExecution,
-    index: int,
-    type_: int | None,
-    dimensions: bytes | None,
-    scale: float | None,
-    zero_point: int | None,
-    memory: NdkMemory,
-    offset: int,
-    length: int,
-    *,
-    is_output: bool,
-) -> None:
-    given = given_type(type_, dimensions, scale, zero_point)
-    execution.set_memory(index, given, memory, offset, length, is_output=is_output)
-
-
 def _start_with_dependencies(execution: NdkExecution, dependencies: bytes | None, duration_ns: int) -> NdkEvent:
     return execution.start_after([OBJECTS.get(handle, NdkEvent) for handle in _handles(dependencies)], duration_ns)
 
@@ -186,7 +149,7 @@ TABLE: Mapping[str, Callable[..., Any]] = {
     "ANeuralNetworksModel_create": NdkModel,
     "ANeuralNetworksModel_free": partial(OBJECTS.remove, kind=NdkModel),
     "ANeuralNetworksModel_finish": NdkModel.finish,
-    "ANeuralNetworksModel_addOperand": _add_operand,
+    "ANeuralNetworksModel_addOperand": NdkModel.add_operand,
     "ANeuralNetworksModel_setOperandValue": NdkModel.set_value,
     "ANeuralNetworksModel_setOperandSymmPerChannelQuantParams": NdkModel.set_channel_quantization,
     "ANeuralNetworksModel_setOperandValueFromMemory": _set_value_from_memory,
@@ -219,10 +182,10 @@ TABLE: Mapping[str, Callable[..., Any]] = {
     "ANeuralNetworksBurst_free": lambda burst: OBJECTS.remove(burst, NdkBurst).close(),
     "ANeuralNetworksExecution_create": NdkExecution,
     "ANeuralNetworksExecution_free": _free_execution,
-    "ANeuralNetworksExecution_setInput": partial(_set_buffer, is_output=False),
-    "ANeuralNetworksExecution_setInputFromMemory": partial(_set_memory, is_output=False),
-    "ANeuralNetworksExecution_setOutput": partial(_set_buffer, is_output=True),
-    "ANeuralNetworksExecution_setOutputFromMemory": partial(_set_memory, is_output=True),
+    "ANeuralNetworksExecution_setInput": partial(NdkExecution.set_buffer, is_output=False),
+    "ANeuralNetworksExecution_setInputFromMemory": partial(NdkExecution.set_memory, is_output=False),
+    "ANeuralNetworksExecution_setOutput": partial(NdkExecution.set_buffer, is_output=True),
+    "ANeuralNetworksExecution_setOutputFromMemory": partial(NdkExecution.set_memory, is_output=True),
     "ANeuralNetworksExecution_setMeasureTiming": NdkExecution.set_measure_timing,
     "ANeuralNetworksExecution_setTimeout": NdkExecution.set_timeout,
     "ANeuralNetworksExecution_setLoopTimeout": NdkExecution.set_loop_timeout,
