@@ -13,15 +13,6 @@ signature(
 )
 
 signature(
-    OperationType.SQUEEZE,
-    inputs="input:T axes:TENSOR_INT32?",
-    outputs="output:T",
-    types=FLOATS_QUANT8,
-    ranks={"input": (1, 4)},
-    quantization="input",
-)
-
-signature(
     OperationType.EXPAND_DIMS,
     inputs="input:T axis",
     outputs="output:T",
@@ -29,14 +20,15 @@ signature(
     quantization="input",
 )
 
-signature(
-    OperationType.TRANSPOSE,
-    inputs="input:T perm:TENSOR_INT32?",
-    outputs="output:T",
-    types=FLOATS_QUANT8,
-    ranks={"input": (1, 4)},
-    quantization="input",
-)
+for _type, _axes in ((OperationType.SQUEEZE, "axes"), (OperationType.TRANSPOSE, "perm")):
+    signature(
+        _type,
+        inputs=f"input:T {_axes}:TENSOR_INT32?",
+        outputs="output:T",
+        types=FLOATS_QUANT8,
+        ranks={"input": (1, 4)},
+        quantization="input",
+    )
 
 signature(
     OperationType.RANK,

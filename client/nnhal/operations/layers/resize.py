@@ -12,26 +12,18 @@ _TYPES = """
 """
 _FLAGS = "[align_corners:BOOL] [half_pixel_centers:BOOL]"
 
-signature(
-    OperationType.RESIZE_BILINEAR,
-    inputs={
-        "by size": f"input:T output_width output_height [layout:BOOL] {_FLAGS}",
-        "by factor": f"input:T width_scale:S height_scale:S [layout:BOOL] {_FLAGS}",
-    },
-    outputs="output:T",
-    types=_TYPES,
-    quantization="input",
-    batchwise=True,
-)
-
-signature(
-    OperationType.RESIZE_NEAREST_NEIGHBOR,
-    inputs={
-        "by size": f"input:T output_width output_height layout:BOOL {_FLAGS}",
-        "by factor": f"input:T width_scale:S height_scale:S layout:BOOL {_FLAGS}",
-    },
-    outputs="output:T",
-    types=_TYPES,
-    quantization="input",
-    batchwise=True,
-)
+for _type, _layout in (
+    (OperationType.RESIZE_BILINEAR, "[layout:BOOL]"),
+    (OperationType.RESIZE_NEAREST_NEIGHBOR, "layout:BOOL"),
+):
+    signature(
+        _type,
+        inputs={
+            "by size": f"input:T output_width output_height {_layout} {_FLAGS}",
+            "by factor": f"input:T width_scale:S height_scale:S {_layout} {_FLAGS}",
+        },
+        outputs="output:T",
+        types=_TYPES,
+        quantization="input",
+        batchwise=True,
+    )
