@@ -62,8 +62,7 @@ def place_and_compile(
 class PartitionCompiler:
     """Compiler of the partitions of one model. It compiles each partition once, however often others are placed again.
 
-    Attributes:
-        memory_error: the error of a backend that ran out of memory, or None.
+    `memory_error`: the error of a backend that ran out of memory, or None.
     """
 
     def __init__(

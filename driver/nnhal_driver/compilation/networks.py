@@ -16,13 +16,10 @@ _numbers = itertools.count(1)
 
 
 class NetworkLoad:
-    """Load of one network. Use it as a context manager.
+    """Load of one network, whose number is never reused. Use it as a context manager.
 
     The hooks before the load run on entry, and those after it in `loaded`. Without `loaded`, the load has failed, and
     the exit calls the last hook. Errors of hooks are logged: another backend may run the whole model.
-
-    Attributes:
-        number: number of the network, which is never reused.
     """
 
     def __init__(self, backends: Sequence[Backend]) -> None:

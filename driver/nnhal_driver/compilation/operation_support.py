@@ -36,7 +36,6 @@ class OperationSupport:
     """Support of an operation with one type.
 
     Attributes:
-        operation: its name.
         type: type of the leading operand: the first input that may have several types.
         answers: for each backend, the state and the reason of NO. Empty for IF and WHILE, which the driver runs itself.
     """

@@ -125,11 +125,9 @@ class Buffer:
         self.roles = weakref.WeakKeyDictionary(roles)
 
     def copy_from(self, source: Memory | UnsetUnion, dimensions: Dimensions = ()) -> None:
-        """Fill the buffer.
+        """Fill the buffer from memory of exactly its size.
 
-        Args:
-            source: memory of exactly the buffer's size.
-            dimensions: shape of the data; () where the buffer's own is fully known.
+        `dimensions`: shape of the data; () where the buffer's own is fully known.
 
         Raises:
             HalError: INVALID_ARGUMENT (V-POOL, V-TOKEN-05), RESOURCE_EXHAUSTED_*. The buffer is then uninitialized.

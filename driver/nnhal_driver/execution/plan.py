@@ -28,7 +28,6 @@ class RunContext(DeferringRun):
     """Context of one execution; the `Run` that backends see.
 
     Attributes:
-        loop_timeout_ns: the timeout of each WHILE.
         spans: the recorder of spans; None without profiling.
         profile: the profile of the partition that is running; None without profiling.
     """

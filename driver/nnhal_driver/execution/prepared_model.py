@@ -80,10 +80,7 @@ class PreparedModel:
     ) -> ExecutionResult:
         """Validate a request, wait for a slot and run it on the calling thread (hal-surface 8.3).
 
-        Args:
-            request: arguments and pools.
-            config: timing, loop timeout and hints. Hints are validated; the driver knows none.
-            call: deadline, cancellation and owner; receives the times.
+        Hints of the configuration are validated; the driver knows none. The call receives the times.
 
         Raises:
             HalError: INVALID_ARGUMENT (V-REQ*, V-EXECARG*), MISSED_DEADLINE_*, GENERAL_FAILURE (V-RUN*), or
@@ -100,13 +97,8 @@ class PreparedModel:
     ) -> FencedExecution:
         """Validate a request and run it on a worker when all fences have signalled (hal-surface 9.9).
 
-        Args:
-            request: as for `execute_synchronously`. Outputs must be fully specified and not in a ReturnedPool.
-            config: as for `execute_synchronously`.
-            arguments: fences to wait for, none of them in error; duration and call.
-
-        Returns:
-            the execution. Its fence is signalled when the outputs are written.
+        Outputs must be fully specified and not in a ReturnedPool, and no fence to wait for may be in error. The fence
+        of the execution is signalled when the outputs are written.
 
         Raises:
             HalError: as for `execute_synchronously`. Failures after the launch set the fence to error.

@@ -176,12 +176,10 @@ class BoundRequest:
     """Arrays of a valid request.
 
     Args:
-        outputs: operands of the model's outputs.
         private: whether inputs that a client may write to meanwhile are copied.
 
     Attributes:
         inputs: one array for each input; None if omitted.
-        outputs: one output for each output of the model.
     """
 
     def __init__(self, request: ValidRequest, outputs: Sequence[Operand], *, private: bool = True) -> None:

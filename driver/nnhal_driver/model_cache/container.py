@@ -133,10 +133,6 @@ class Container:
         size: bytes of the model cache.
         seal: the seal of the model cache, which differs between any two of them.
 
-    Args:
-        files: read once each.
-        key: key that the model cache was sealed with.
-
     Raises:
         CacheMissError: the model cache was not saved with this key and token, was changed, or cannot be read.
     """

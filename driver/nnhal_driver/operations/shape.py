@@ -71,10 +71,7 @@ def shape_rule(
 def infer(call: OperationCall, declared: Sequence[Shape], tensor_bytes: int = MAX_TENSOR_BYTES) -> list[Shape]:
     """Infer the shapes of the outputs of one run.
 
-    Args:
-        call: the run.
-        declared: declared shape of each output; 0 and () are unknown.
-        tensor_bytes: maximum size of one output, in bytes.
+    `declared`: declared shape of each output; 0 and () are unknown. `tensor_bytes`: maximum size of one output.
 
     Raises:
         HalError: GENERAL_FAILURE (or the status of the operation's rule): an argument has no value (V-RUN-01) or no

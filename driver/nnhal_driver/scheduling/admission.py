@@ -61,12 +61,7 @@ class _Use:
 
 
 class _OwnerState(_Use):
-    """Work of one owner.
-
-    Attributes:
-        waiting: heap of queued tickets.
-        group: the owners with which it has a share; None if it has none.
-    """
+    """Work of one owner. `waiting`: heap of tickets; `group`: the owners with which it has a share, or None."""
 
     __slots__ = ("group", "waiting")
 
@@ -80,12 +75,7 @@ class _OwnerState(_Use):
 
 
 class _Group(_Use):
-    """Work of all owners with one share.
-
-    Attributes:
-        members: number of owners that have work.
-        level_ns: time at which members begin to wait.
-    """
+    """Work of all owners with one share. `members`: those with work; `level_ns`: time at which they begin to wait."""
 
     __slots__ = ("level_ns", "members")
 

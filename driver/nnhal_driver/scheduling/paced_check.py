@@ -29,8 +29,7 @@ def proceed() -> None:
 class PacedCheck:
     """Function to call between the steps of long work. Most calls cost no more than a look at the clock.
 
-    Args:
-        check: raises a HalError if the work must end.
+    `check` raises a HalError if the work must end.
     """
 
     __slots__ = ("_check", "_next_ns")
