@@ -6,8 +6,6 @@ models were in progress when a worker crashed, none of them is sure to be the ca
 
 import fcntl
 import json
-import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from nnhal_driver.quarantine import HARMLESS, Verdict
-from nnhal_service.file_version import file_version
+from nnhal_service.replaced_files import file_version, replace_file
 
 EXPIRY_S = 7 * 24 * 3600.0
 """Seconds after which a crash is forgotten."""
@@ -121,10 +119,7 @@ class QuarantineFile:
 
     def _write(self, crashes: Mapping[str, tuple[Crash, ...]]) -> None:
         text = json.dumps({digest: [asdict(crash) for crash in each] for digest, each in crashes.items()}, indent=1)
-        descriptor, name = tempfile.mkstemp(dir=self._folder, prefix=f".{_FILE}")
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).replace(self._folder / _FILE)
+        replace_file(self._folder / _FILE, text)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -1,6 +1,7 @@
-"""TCP ports, bound on all addresses of a host, and the error of an address that cannot be listened on."""
+"""TCP ports, bound on all addresses of a host, the error of an address that cannot be bound, and IP addresses."""
 
 import errno
+import ipaddress
 import socket
 from contextlib import ExitStack
 
@@ -47,3 +48,12 @@ def cannot_listen(text: str, error: OSError) -> ValueError:
     """Return the error of an address that cannot be bound."""
     in_use = "; is another service running there?" if error.errno == errno.EADDRINUSE else ""
     return ValueError(f"cannot listen on {text}: {(error.strerror or str(error)).lower()}{in_use}")
+
+
+def is_ip(host: str) -> bool:
+    """Return whether a host is an IP address, not a name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

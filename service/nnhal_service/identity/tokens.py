@@ -15,8 +15,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from nnhal_service.file_version import file_version
 from nnhal_service.log import event
+from nnhal_service.replaced_files import file_version
 
 PREFIX = "nnhal_"
 """Start of tokens, by which scanners find them in files that should not have them."""

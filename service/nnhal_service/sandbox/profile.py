@@ -1,6 +1,5 @@
 """Profile of a sandbox: what a worker with given settings needs."""
 
-import ipaddress
 import logging
 import os
 import sys
@@ -17,6 +16,7 @@ from nnhal.address import Address
 from nnhal_service.identity.jwks import is_url
 from nnhal_service.log import event
 from nnhal_service.settings import Settings
+from nnhal_service.tcp_port import is_ip
 from nnhal_service.tls.folders import is_shared, replacement_folders
 
 _SYSTEM = (
@@ -83,10 +83,10 @@ def profile_of(settings: Settings, listen: Sequence[str], temporary: Path) -> Sa
     """
     addresses = [Address.parse(text) for text in listen]
     tcp = [address for address in addresses if address.kind == "tcp"]
-    named = [address for address in tcp if address.host != "localhost" and not _is_ip(address.host)]
+    named = [address for address in tcp if address.host != "localhost" and not is_ip(address.host)]
     ports = {address.port for address in tcp}
     unprivileged = int(_FIRST_UNPRIVILEGED.read_text()) if _FIRST_UNPRIVILEGED.exists() else 1024
-    is_any = 0 in ports and any(not _is_ip(address.host) for address in tcp)  # both families get the same free port
+    is_any = 0 in ports and any(not is_ip(address.host) for address in tcp)  # both families get the same free port
     for address in named:
         event("sandbox-open", logging.WARNING, reason=_NAMED.format(address.host))
     if settings.tracing:
@@ -128,14 +128,6 @@ def _store_configuration() -> Iterator[Path]:
     home = Path.home()
     yield from (home / ".aws", home / ".config" / "fsspec", home / ".config" / "gcloud", home / ".azure")
     yield from map(Path, filter(None, (os.environ.get(name) for name in _STORE_FILES)))
-
-
-def _is_ip(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 def _create(folder: Path) -> None:

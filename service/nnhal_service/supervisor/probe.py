@@ -35,6 +35,7 @@ from nnhal.types import (
     is_fully_specified,
 )
 from nnhal.v1 import types_pb2
+from nnhal_cache.file_io import write_all
 from nnhal_driver.activity import TABLE_BYTES, ActivityTable, read_activities
 from nnhal_driver.device import Device
 from nnhal_driver.execution.execution_call import ExecutionCall
@@ -90,7 +91,7 @@ class Prober:
                 return None
         # a file object, so that it is closed even if the preparation never begins
         memory = os.fdopen(os.memfd_create("nnhal-probe"), "wb", buffering=0)
-        _write(memory, wire.model_message(model).SerializeToString())
+        write_all(memory.fileno(), wire.model_message(model).SerializeToString())
         return lambda check: self._probe(device, memory, digest, check)
 
     def _probe(self, device: str, memory: IO[bytes], digest: bytes, check: Callable[[], None]) -> None:
@@ -220,10 +221,3 @@ def _execute(prepared: PreparedModel) -> None:
     with suppress(HalError):  # zeros may be invalid values
         call = ExecutionCall(now_ns() + _EXECUTION_S * 10**9)
         prepared.execute_synchronously(Request(inputs, outputs, tuple(pools)), call=call)
-
-
-def _write(file: IO[bytes], data: bytes) -> None:
-    """Write all of some bytes to an unbuffered file."""
-    rest = memoryview(data)
-    while rest:
-        rest = rest[file.write(rest) :]

@@ -11,8 +11,8 @@ import grpc
 
 from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_driver.scheduling.timers import Timers
-from nnhal_service.file_version import file_version
 from nnhal_service.log import event
+from nnhal_service.replaced_files import file_version
 from nnhal_service.tls.certificates import CertificateFiles, Certificates
 
 REFRESH_NS = 10**9

@@ -5,13 +5,14 @@ allows it (there is no CORS). `Protection` closes the other ways: names that a s
 rebinding), and requests that change something.
 """
 
-import ipaddress
 import socket
 from collections.abc import Collection
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from nnhal_service.tcp_port import is_ip
 
 REQUEST_HEADER = "x-nnhal-request"
 """Header that requests which change something must have. Pages of other sites cannot send it."""
@@ -70,7 +71,7 @@ class Protection:
 
     def _knows(self, host: str) -> bool:
         name = _host_name(host)
-        return self._hosts is None or name in self._hosts or _is_ip(name)
+        return self._hosts is None or name in self._hosts or is_ip(name)
 
 
 def _fault(headers: Headers) -> str:
@@ -93,11 +94,3 @@ def _host_name(host: str) -> str:
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.partition(":")[0]
-
-
-def _is_ip(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True

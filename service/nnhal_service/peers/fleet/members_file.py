@@ -2,12 +2,12 @@
 
 import json
 import os
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from nnhal_service.peers.fleet.member import MemberTable
+from nnhal_service.replaced_files import replace_file
 
 STALE_S = 10.0
 """Age in seconds from which the loads in a file do not count. Its agent then hears nothing of the fleet."""
@@ -59,7 +59,4 @@ def write_members(path: Path, table: MemberTable) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}")
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(json.dumps(table.to_plain()))  # `json.dump` takes ten times as long
-    Path(name).replace(path)
+    replace_file(path, json.dumps(table.to_plain()))  # `json.dump` takes ten times as long

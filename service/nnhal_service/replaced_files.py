@@ -1,0 +1,26 @@
+"""Files that are replaced while others read them."""
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def file_version(path: Path) -> tuple[int, ...] | None:
+    """Return numbers that change with a file, and with the links that lead to it; None if it cannot be found."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Replace a file by a text, so that a reader sees the old contents or the new ones.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}")
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    Path(name).replace(path)
