@@ -3,7 +3,8 @@
 import json
 import math
 import os
-from collections.abc import Iterable
+import threading
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -151,6 +152,36 @@ class Snapshot:
         except (KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"the snapshot is invalid: {error!r}") from error
         return snapshot
+
+
+class ServiceMetrics:
+    """Sum over the workers of a service. Its counters never go back. Thread safe."""
+
+    def __init__(self) -> None:
+        self._last: dict[int, Snapshot] = {}
+        self._lock = threading.Lock()
+
+    def merge(self, ended: Snapshot, living: Collection[Snapshot]) -> Snapshot:
+        """Return the values of the service.
+
+        Args:
+            ended: snapshot of the supervisor, with the totals of the workers that have ended.
+            living: snapshots of the workers that answered. For one that did not, counters keep their last values until
+                the supervisor has its total.
+        """
+        answered = {snapshot.source for snapshot in living}
+        with self._lock:
+            for snapshot in living:
+                last = self._last.get(snapshot.source)
+                if last is None or last.number < snapshot.number:  # else another thread has asked later
+                    self._last[snapshot.source] = snapshot
+            self._last = {source: each for source, each in self._last.items() if source not in ended.includes}
+            snapshots = list(self._last.values())
+        total = Snapshot()
+        total.merge(ended)
+        for snapshot in snapshots:
+            total.merge(snapshot, gauges=snapshot.source in answered)
+        return total
 
 
 def _histograms(metric: Metric, rows: Iterable[tuple[Any, ...]]) -> dict[Labels, HistogramValue]:

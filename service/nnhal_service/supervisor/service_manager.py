@@ -3,7 +3,6 @@
 import os
 import socket
 import time
-from collections.abc import MutableMapping
 from contextlib import suppress
 
 _STATUS_S = 1.0
@@ -15,15 +14,13 @@ _WATCHDOG_SHARE = 3
 class ServiceManager:
     """Connection to the service manager. Without one, it does nothing.
 
-    Args:
-        environment: $NOTIFY_SOCKET, $WATCHDOG_USEC and $WATCHDOG_PID are taken from there and removed, so that no child
-            process answers for this one.
+    It removes $NOTIFY_SOCKET, $WATCHDOG_USEC and $WATCHDOG_PID, so that no child process answers for this one.
     """
 
-    def __init__(self, environment: MutableMapping[str, str] = os.environ) -> None:
-        name = environment.pop("NOTIFY_SOCKET", "")
-        period_us = environment.pop("WATCHDOG_USEC", "0")
-        watched = environment.pop("WATCHDOG_PID", str(os.getpid()))
+    def __init__(self) -> None:
+        name = os.environ.pop("NOTIFY_SOCKET", "")
+        period_us = os.environ.pop("WATCHDOG_USEC", "0")
+        watched = os.environ.pop("WATCHDOG_PID", str(os.getpid()))
         self._address = f"\0{name[1:]}" if name.startswith("@") else name
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) if name else None
         is_watched = period_us.isdecimal() and watched == str(os.getpid())

@@ -11,8 +11,7 @@ from nnhal_service.metrics import calls, catalog
 from nnhal_service.metrics.calls import CallMeter
 from nnhal_service.metrics.exposition import render
 from nnhal_service.metrics.series import CallSeries
-from nnhal_service.metrics.service_metrics import ServiceMetrics
-from nnhal_service.metrics.snapshot import FILE, HistogramValue, Snapshot
+from nnhal_service.metrics.snapshot import FILE, HistogramValue, ServiceMetrics, Snapshot
 from nnhal_service.metrics.supervisor_metrics import MAX_LABELS, SupervisorMetrics, read_totals
 from nnhal_service.metrics.worker_metrics import WorkerMetrics
 

@@ -19,8 +19,7 @@ from nnhal.version import __version__
 from nnhal_cache.errors import CacheError
 from nnhal_service import log
 from nnhal_service.metrics.exposition import render
-from nnhal_service.metrics.service_metrics import ServiceMetrics
-from nnhal_service.metrics.snapshot import Snapshot
+from nnhal_service.metrics.snapshot import ServiceMetrics, Snapshot
 from nnhal_service.metrics.supervisor_metrics import read_totals
 from nnhal_service.operating.admin.actions import AdminError, AuditedAction
 from nnhal_service.operating.admin.control import ask_worker

@@ -3,7 +3,6 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
 
 from nnhal.admin.v1 import admin_pb2
 from nnhal_service.log import event
@@ -21,10 +20,9 @@ _STALE_S = 30.0
 class ServiceObserver:
     """Takes snapshots: for requests, and in a thread for the history."""
 
-    def __init__(self, view: ServiceView, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, view: ServiceView) -> None:
         self.history = LoadHistory()
         self._view = view
-        self._clock = clock
         self._lock = threading.Lock()
         self._last: admin_pb2.ServiceSnapshot | None = None
         self._taken_at = 0.0
@@ -48,20 +46,20 @@ class ServiceObserver:
             Exception: the service cannot be asked.
         """
         with self._lock:
-            if self._last is None or self._clock() - self._taken_at >= _FRESH_S:
+            if self._last is None or time.monotonic() - self._taken_at >= _FRESH_S:
                 self._last = self._view.snapshot()
-                self._taken_at = self._clock()
+                self._taken_at = time.monotonic()
                 self.history.add(self._last)
             return self._last
 
     def forget(self) -> None:
         """Have the next request take a new snapshot, because something has changed."""
         with self._lock:
-            self._taken_at = self._clock() - _FRESH_S
+            self._taken_at = time.monotonic() - _FRESH_S
 
     def readiness(self) -> str:
         """Return why the service cannot take clients, or "". Costs nothing: the last snapshot is examined."""
-        last, age = self._last, self._clock() - self._taken_at
+        last, age = self._last, time.monotonic() - self._taken_at
         if last is None:
             return "the service has not answered yet"
         if age > _STALE_S:

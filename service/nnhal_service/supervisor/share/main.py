@@ -38,32 +38,37 @@ def run_share(arguments: ChildArguments) -> None:
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
     settings, folder = begin_process(arguments)
     assert settings.cache_share is not None
-    channel = arguments.channel
     (requests,) = arguments.descriptors
     directory = directory_of(settings.cache_share)
     if directory is not None:
         with suppress(OSError):  # the first use reports it
             directory.mkdir(0o770, parents=True, exist_ok=True)
-    found = _identify(directory)
+    reports = _Reports(arguments.channel, directory)
     if settings.sandbox != "off":
         tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
         restrict(share_profile(settings, directory, folder))
     store = cache(partial(open_store, settings.cache_share, settings.cache_share_timeout_s))
-    counts = ShareCounts()
     with socket.socket(fileno=requests) as receiver:
-        daemon = ShareDaemon(receiver, store, counts.count, settings.cache_share_bytes, settings.cache_share)
-        report = _Reports(channel, counts, daemon, directory, found)
+        daemon = ShareDaemon(receiver, store, reports.count, settings.cache_share_bytes, settings.cache_share)
         while not stopping.is_set():
             daemon.step()
-            report.step()
+            reports.step(daemon)
         daemon.close(FLUSH_S)
-        counts.send(channel, {})
+        reports.send({})
 
 
-class ShareCounts:
-    """Counts that the supervisor has not got yet. Thread safe."""
+class _Reports:
+    """Counts of the process, and its reports to its supervisor, about once a second. Counting is thread safe.
 
-    def __init__(self) -> None:
+    Args:
+        directory: the directory of the share, if it is one, before the sandbox.
+    """
+
+    def __init__(self, channel: Channel, directory: Path | None) -> None:
+        self._channel = channel
+        self._directory = directory
+        self._found = _identify(directory)
+        self._report_at = self._look_at = 0.0
         self._lock = threading.Lock()
         self._counts: Counter[tuple[str, tuple[str, ...]]] = Counter()
 
@@ -72,44 +77,22 @@ class ShareCounts:
         with self._lock:
             self._counts[metric.name, labels] += amount  # type: ignore[assignment]
 
-    def send(self, channel: Channel, gauges: Mapping[str, float]) -> None:
-        """Send the counts and some gauges to the supervisor."""
+    def send(self, gauges: Mapping[str, float]) -> None:
+        """Send the counts since the last report, and some gauges."""
         with self._lock:
             counts, self._counts = self._counts, Counter()
         rows = [(name, labels, amount) for (name, labels), amount in counts.items()]
-        channel.send({"counts": rows, "gauges": gauges})
+        self._channel.send({"counts": rows, "gauges": gauges})
 
-
-class _Reports:
-    """Reports of the process to its supervisor, about once a second.
-
-    Args:
-        directory: the directory of the share, if it is one.
-        found: what that directory was at the start.
-    """
-
-    def __init__(
-        self, channel: Channel, counts: ShareCounts, daemon: ShareDaemon, directory: Path | None, found: object
-    ) -> None:
-        self._channel = channel
-        self._counts = counts
-        self._daemon = daemon
-        self._directory = directory
-        self._found = found
-        self._report_at = self._look_at = 0.0
-
-    def step(self) -> None:
+    def step(self, daemon: ShareDaemon) -> None:
         """Report if it is time."""
         now = time.monotonic()
         if now < self._report_at:
             return
         self._report_at = now + _REPORT_S
-        is_open = self._daemon.breaker.is_open
-        gauges = {
-            catalog.SHARE_AVAILABLE.name: float(not is_open),
-            catalog.SHARE_WAITING.name: float(self._daemon.writer.waiting),
-        }
-        self._counts.send(self._channel, gauges)
+        is_open = daemon.breaker.is_open
+        waiting = float(daemon.writer.waiting)
+        self.send({catalog.SHARE_AVAILABLE.name: float(not is_open), catalog.SHARE_WAITING.name: waiting})
         if is_open and self._directory is not None and now >= self._look_at:
             self._look_at = now + _LOOK_S
             if _identify(self._directory) not in (None, self._found):
