@@ -11,16 +11,14 @@ from nnhal.client.aio.connection import Connection
 from nnhal.client.core.buffers import BufferBase
 from nnhal.client.core.handles import AsyncCloseable
 from nnhal.client.core.prepared_model import memory_handles
-from nnhal.types import AnyArray, Operand
-from nnhal.v1 import device_pb2
+from nnhal.types import AnyArray
+from nnhal.v1 import buffer_pb2
 
 
 class Buffer(BufferBase, AsyncCloseable):
     """Driver-managed buffer. The service releases it when this object is closed or collected."""
 
-    def __init__(self, connection: Connection, allocated: device_pb2.AllocateResponse, operand: Operand) -> None:
-        super().__init__(connection, allocated, operand)
-        self._connection = connection
+    _connection: Connection
 
     async def write(self, value: ArrayLike) -> None:
         """Fill the buffer.
@@ -35,7 +33,9 @@ class Buffer(BufferBase, AsyncCloseable):
         pool, shape = self._convert(value)
         self.set_shape(None)
         async with self._connection.uploaded([pool]) as encode_pool:
-            request = self._copy_from_request(encode_pool(pool), shape)
+            request = buffer_pb2.CopyFromRequest(
+                session=self._session, buffer=self._handle, src=encode_pool(pool), dimensions=shape
+            )
             await self._connection.call(self._connection.buffer.CopyFrom, request)
         self.set_shape(shape)
 
@@ -45,6 +45,6 @@ class Buffer(BufferBase, AsyncCloseable):
         Raises:
             HalError: GENERAL_FAILURE: the buffer is uninitialized.
         """
-        response = await self._connection.call(self._connection.buffer.CopyTo, self._copy_to_request())
-        returned = response.returned
+        request = buffer_pb2.CopyToRequest(session=self._session, buffer=self._handle)
+        returned = (await self._connection.call(self._connection.buffer.CopyTo, request)).returned
         return self._to_array(returned, await self._connection.take_memories(memory_handles([returned])))

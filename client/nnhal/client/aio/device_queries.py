@@ -19,7 +19,7 @@ from nnhal.client.aio.prepared_model import PreparedModel
 from nnhal.client.aio.reconnect import ReconnectingSession
 from nnhal.client.core.arguments import ModelSource, enum_value
 from nnhal.client.core.buffers import Roles, allocation, check_roles
-from nnhal.client.core.cache import ClientCacheFolder, PreparationSpec, SharedDeadline, check_request
+from nnhal.client.core.cache import ClientCacheFolder, PreparationSpec, SharedDeadline, stored_entry
 from nnhal.client.core.handles import description
 from nnhal.client.fallback.preparation import PreparationArguments
 from nnhal.types import (
@@ -198,10 +198,10 @@ class DeviceQueries:
 
         async def ask(connection: Connection) -> cache_pb2.CheckCacheResponse:
             if spec is None:
-                request = check_request(connection.session, self.name, cast(bytes, model), b"")
+                entry = stored_entry(cast(bytes, model), b"")
             else:
-                token = spec.token_for(await device_version(connection, self.name))
-                request = check_request(connection.session, self.name, token, spec.digest)
+                entry = stored_entry(spec.token_for(await device_version(connection, self.name)), spec.digest)
+            request = cache_pb2.CheckCacheRequest(session=connection.session, device=self.name, cache=entry)
             return await connection.call(connection.cache.Check, request)
 
         return wire.to_cache_outcome((await self._session.repeat(ask, SharedDeadline(None))).outcome)

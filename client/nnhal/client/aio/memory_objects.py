@@ -77,8 +77,7 @@ class MemoryObjects:
         data = contiguous_bytes(pool)
         # hashing hundreds of megabytes takes too long for an event loop
         sha256 = await run_blocking(digest, data) if deduplicate else b""
-        request = memory_pb2.CreateMemoryRequest(session=self.session, size=data.size, sha256=sha256)
-        created: memory_pb2.CreateMemoryResponse = await self.call(self._memory_service.Create, request)
+        created = await self._create(data.size, sha256)
         handles.append(created.memory)
         if not created.complete:
             await self.write_memory(created.memory, data)
@@ -86,9 +85,12 @@ class MemoryObjects:
 
     async def create_memory(self, size: int) -> bytes:
         """Create a Memory object and return its handle."""
-        request = memory_pb2.CreateMemoryRequest(session=self.session, size=size)
+        return (await self._create(size)).memory
+
+    async def _create(self, size: int, sha256: bytes = b"") -> memory_pb2.CreateMemoryResponse:
+        request = memory_pb2.CreateMemoryRequest(session=self.session, size=size, sha256=sha256)
         created: memory_pb2.CreateMemoryResponse = await self.call(self._memory_service.Create, request)
-        return created.memory
+        return created
 
     async def write_memory(self, memory: bytes, data: Bytes, start: int = 0) -> None:
         """Write bytes into a Memory object, from byte `start` on."""

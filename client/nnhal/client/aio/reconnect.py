@@ -65,14 +65,14 @@ class ReconnectingSession:
         self._client_name = client_name
         self._user = ServiceUser()
         self._service: EmbeddedService | None = None
-        self._closed = self._is_parents = False
+        self.closed = self._is_parents = False
         self._left: Connection | None = None
         self._reconnecting = Lock()
         watch_forks(self)
 
     def leave_to_parent(self) -> None:
         """Refuse all further calls, because this process is a fork of the one that has connected."""
-        self._closed = self._is_parents = True
+        self.closed = self._is_parents = True
 
     @property
     def service_name(self) -> str:
@@ -83,11 +83,6 @@ class ReconnectingSession:
     def is_embedded(self) -> bool:
         """True if the service is a child process, which runs on this machine with the settings of this program."""
         return self._target is None
-
-    @property
-    def closed(self) -> bool:
-        """True after `close`."""
-        return self._closed
 
     async def open(self, device: str = "") -> None:
         """Open the first connection.
@@ -164,7 +159,7 @@ class ReconnectingSession:
     def is_lost(self, error: HalError, connection: Connection) -> bool:
         """Return whether an error of a connection may mean that its service or session is lost."""
         # calls in progress fail when another thread or task closes a lost connection
-        return not self._closed and (is_session_lost(error) or self.connection is not connection)
+        return not self.closed and (is_session_lost(error) or self.connection is not connection)
 
     async def reconnect(self, lost: Connection, deadline: SharedDeadline, *, leave: bool = False) -> Connection:
         """Return the connection to use after an error of `lost`, which is the same one if its session goes on.
@@ -191,7 +186,7 @@ class ReconnectingSession:
         Raises:
             HalError: the deadline has passed, or the device has been closed.
         """
-        if self._closed:
+        if self.closed:
             raise closed_error()
         seconds = end.at_most(ATTEMPT_TIMEOUT_S)
         self._addresses.note_members(lost.target, lost.members)
@@ -201,7 +196,7 @@ class ReconnectingSession:
                 return True
             self.connection = await self._connect(seconds)
         except DeadObjectError:
-            if end.remaining == 0 and not self._closed:
+            if end.remaining == 0 and not self.closed:
                 raise
             return False
         await self._drop(lost, leave=leave)
@@ -246,7 +241,7 @@ class ReconnectingSession:
 
     async def _find_new(self, known: Sequence[str]) -> Sequence[str]:
         """Ask the cluster again, and return the addresses that are new."""
-        if self._find_members is None or self._closed:
+        if self._find_members is None or self.closed:
             return ()
         try:
             found = await run_blocking(self._find_members)
@@ -269,7 +264,7 @@ class ReconnectingSession:
                 connection = await self._connect_to(address, timeout)
             except HalError as error:
                 self._addresses.note_failure(address)
-                is_last = self._closed or address == candidates[-1]
+                is_last = self.closed or address == candidates[-1]
                 if is_last or error.status != ErrorStatus.DEVICE_UNAVAILABLE:
                     raise
             else:
@@ -306,7 +301,7 @@ class ReconnectingSession:
         """End the session, and stop the service if the device started it. A second call does nothing."""
         if self._is_parents:
             return
-        self._closed = True
+        self.closed = True
         try:
             await self.connection.close()
             async with self._reconnecting:  # another connection may have been opened meanwhile

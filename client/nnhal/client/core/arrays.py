@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from nnhal.client.core.arguments import type_error
-from nnhal.errors import HalError, invalid_argument
+from nnhal.errors import invalid_argument
 from nnhal.types import (
     DTYPES,
     SCALAR_TYPES,
@@ -300,8 +300,7 @@ def convert_array(operand: Operand, value: ArrayLike, name: str, taker: str) -> 
         array = np.ascontiguousarray(np.asarray(value, dtype))
     except (TypeError, ValueError, OverflowError) as error:
         raise invalid_argument(f"{name} cannot be converted to {dtype}: {error}") from None
-    if not _matches_shape(operand, array):
-        raise _shape_error(operand, array, name, taker)
+    _check_shape(operand, array, name, taker)
     if element is not None:  # the extension's types are bytes on their way
         return np.ascontiguousarray(array).reshape(*array.shape, 1).view(np.uint8)
     return array
@@ -376,14 +375,9 @@ def _opaque_bytes(operand: Operand, value: object, name: str, taker: str) -> Any
         kind = value.dtype if isinstance(value, np.ndarray) else type(value).__name__
         raise invalid_argument(f"{name} is {kind}; {taker} takes bytes, or an array of uint8 or np.void")
     array: AnyArray = np.array(value, order="C")
-    if not _matches_shape(operand, array):
-        raise _shape_error(operand, array, name, taker)
+    _check_shape(operand, array, name, taker)
     raw: AnyArray = array.reshape(*array.shape, 1).view(np.uint8)
     return raw
-
-
-def _shape_error(operand: Operand, array: AnyArray, name: str, taker: str) -> HalError:
-    return invalid_argument(f"{name} has shape {list(array.shape)}; {taker} takes {list(operand.dimensions)}")
 
 
 def argument_dimensions(operand: Operand, array: AnyArray) -> tuple[int, ...]:
@@ -401,12 +395,15 @@ def value_shape(operand: Operand, array: AnyArray) -> tuple[int, ...]:
     return array.shape[:-1] if is_extension(operand.type) else array.shape
 
 
-def _matches_shape(operand: Operand, array: AnyArray) -> bool:
-    """Return whether an array has the known dimensions of an operand. A scalar may have any rank."""
+def _check_shape(operand: Operand, array: AnyArray, name: str, taker: str) -> None:
+    """Check that an array has the known dimensions of an operand. A scalar may have any rank."""
     declared = operand.dimensions
-    if not declared:
-        return is_tensor(operand.type) or is_extension(operand.type) or array.size == 1
-    return len(declared) == array.ndim and all(d in (0, a) for d, a in zip(declared, array.shape, strict=True))
+    if declared:
+        matches = len(declared) == array.ndim and all(d in (0, a) for d, a in zip(declared, array.shape, strict=True))
+    else:
+        matches = is_tensor(operand.type) or is_extension(operand.type) or array.size == 1
+    if not matches:
+        raise invalid_argument(f"{name} has shape {list(array.shape)}; {taker} takes {list(declared)}")
 
 
 def output_array(operand: Operand, data: Bytes | None, shape: tuple[int, ...], *, copy: bool = True) -> AnyArray:

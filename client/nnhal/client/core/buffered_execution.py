@@ -18,14 +18,13 @@ from nnhal.client.core.arrays import (
     output_array,
 )
 from nnhal.client.core.buffers import BufferBase, Dimensions
-from nnhal.client.core.prepared_model import decode_outputs, decode_result
+from nnhal.client.core.prepared_model import decode_result
 from nnhal.errors import general_failure, invalid_argument
 from nnhal.types import (
     AnyArray,
     BufferToken,
     Bytes,
     DataLocation,
-    ExecutionResult,
     Memory,
     Request,
     RequestArgument,
@@ -144,13 +143,8 @@ class BufferedExecution:
             buffer.require_session()
 
     def read(self, response: types_pb2.ExecutionResult, memories: Mapping[bytes, Bytes]) -> AnyOutputs:
-        """Return the outputs of a response, given the bytes of its Memory objects by handle."""
-        if self._returns_all:
-            return decode_outputs(self._io, response, memories)
-        return self.results(decode_result(response, memories))
-
-    def results(self, result: ExecutionResult) -> AnyOutputs:
-        """Return the outputs of a result, and set the shapes of the buffers."""
+        """Return the outputs of a response, given the bytes of its Memory objects by handle; set shapes of buffers."""
+        result = decode_result(response, memories)
         returned = result.returned or (None,) * len(self.targets)
         shapes = [shape.dimensions for shape in result.output_shapes]
         self.set_shapes(shapes)

@@ -30,7 +30,7 @@ from nnhal.types import (
     Operand,
     describe_operands,
 )
-from nnhal.v1 import buffer_pb2, device_pb2, types_pb2
+from nnhal.v1 import device_pb2, types_pb2
 
 Dimensions = tuple[int, ...]
 Roles: TypeAlias = Iterable[tuple[PreparedModelBase, int | str]]
@@ -49,7 +49,7 @@ class BufferBase:
         self.operand = operand
         self.token = allocated.token
         self._shape: Dimensions | None = None
-        self._owner = connection
+        self._connection = connection
         self._session = connection.session
         self._handle = allocated.buffer
         self._finalizer = release_with(self, connection.discard, allocated.buffer)
@@ -60,7 +60,7 @@ class BufferBase:
         Raises:
             SessionLostError: it was lost with its session.
         """
-        if self._owner.lost:
+        if self._connection.lost:
             raise lost_error()
 
     @property
@@ -82,12 +82,6 @@ class BufferBase:
         """Return the bytes and the shape of a new value."""
         array = convert_array(self.operand, value, "the value", "the buffer")
         return Memory.of(array), () if is_scalar(self.operand) else value_shape(self.operand, array)
-
-    def _copy_from_request(self, source: types_pb2.Memory, shape: Dimensions) -> buffer_pb2.CopyFromRequest:
-        return buffer_pb2.CopyFromRequest(session=self._session, buffer=self._handle, src=source, dimensions=shape)
-
-    def _copy_to_request(self) -> buffer_pb2.CopyToRequest:
-        return buffer_pb2.CopyToRequest(session=self._session, buffer=self._handle)
 
     def _to_array(self, returned: types_pb2.ReturnedOutput, memories: Mapping[bytes, Bytes]) -> AnyArray:
         """Return the value of the buffer as an array, given the bytes of Memory objects by handle.

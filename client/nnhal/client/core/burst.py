@@ -185,24 +185,18 @@ class BurstMessages:
         execution: "PendingExecution[F]",
         pools: Sequence[Memory | None],
         uploaded: Mapping[Memory, types_pb2.Memory],
-        deadline: float | None,
-        measure_timing: bool,
     ) -> burst_pb2.BurstStreamRequest:
-        """Return the message of an execution.
-
-        Args:
-            execution: the execution.
-            pools: its pools, see `pools`.
-            uploaded: messages of the pools that are too large for this message.
-            deadline: seconds from now.
-            measure_timing: whether to measure the execution.
-        """
+        """Return the message of an execution; `uploaded`: messages of the pools that are too large for it."""
         message = burst_pb2.BurstStreamRequest()
         call = message.execute
         call.session, call.burst = self._session, self._burst
         if execution.buffered is not None:
             execution.buffered.require_buffers()
-            call.request.CopyFrom(_buffered_request(execution.buffered, pools, uploaded))
+            encode = pool_encoder(uploaded)
+            request = wire.request_message(
+                execution.buffered.request, lambda pool: encode(pool) if pool in pools else types_pb2.Memory()
+            )
+            call.request.CopyFrom(request)
             pool_arrays: Arrays = execution.buffered.arrays
         else:
             self._templates.fill(call.request, execution.arrays, pools, uploaded)
@@ -212,9 +206,9 @@ class BurstMessages:
             identifiers = [self.cached_inputs.identifier(array) for array in pool_arrays]
             self._sent.update(identifier for identifier in identifiers if identifier >= 0)
         call.memory_identifier_tokens.extend(identifiers)
-        call.measure_timing = measure_timing
-        if deadline is not None:
-            call.deadline_ns = nanoseconds(deadline)
+        call.measure_timing = execution.measure_timing
+        if (remaining := execution.deadline.remaining) is not None:
+            call.deadline_ns = nanoseconds(remaining)
         return message
 
     def release(self, identifier: int) -> burst_pb2.BurstStreamRequest:
@@ -229,16 +223,6 @@ class BurstMessages:
     def send_again(self, arrays: Arrays) -> None:
         """Send cached inputs of a failed execution again; the service may not have received their bytes."""
         self._sent.difference_update(map(self.cached_inputs.identifier, arrays))
-
-
-def _buffered_request(
-    execution: BufferedExecution, new_pools: Sequence[Memory | None], uploaded: Mapping[Memory, types_pb2.Memory]
-) -> types_pb2.Request:
-    """Return the request of an execution that uses buffers; only the bytes of `new_pools` are sent."""
-    encode = pool_encoder(uploaded)
-    return wire.request_message(
-        execution.request, lambda pool: encode(pool) if pool in new_pools else types_pb2.Memory()
-    )
 
 
 def burst_ended_error() -> DeadObjectError:

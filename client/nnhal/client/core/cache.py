@@ -23,7 +23,7 @@ from nnhal.errors import DeadObjectError, HalError, SessionLostError
 from nnhal.model_digest import NO_POOL_DIGEST, combined_digest, graph_digest
 from nnhal.rules.cache_token import check_token
 from nnhal.types import ErrorStatus, Memory, Model
-from nnhal.v1 import cache_pb2, device_pb2, types_pb2
+from nnhal.v1 import device_pb2, types_pb2
 
 _log = logging.getLogger(__name__)
 
@@ -58,11 +58,6 @@ def stored_entry(token: bytes, digest: bytes) -> types_pb2.CompilationCache:
     `digest` is that of the only model that the entry may hold; b"" for any model.
     """
     return types_pb2.CompilationCache(form=types_pb2.CACHE_FORM_STORED, token=token, model_digest=digest)
-
-
-def check_request(session: bytes, device: str, token: bytes, digest: bytes) -> cache_pb2.CheckCacheRequest:
-    """Return the request that asks whether a model is in the cache. For the arguments, see `stored_entry`."""
-    return cache_pb2.CheckCacheRequest(session=session, device=device, cache=stored_entry(token, digest))
 
 
 @dataclass(frozen=True)
@@ -119,12 +114,14 @@ class PreparationSpec:
     priority: int
     token: bytes
     digest: bytes
-    uses_cache: bool = True
+    uses_cache: bool
     folder: ClientCacheFolder | None = None
 
     @staticmethod
-    def of(model: Model, device: str, preference: int, priority: int, token: bytes | None) -> "PreparationSpec":
-        """Return the spec of a preparation. Without a token, one is derived from the model.
+    def of(
+        model: Model, device: str, preference: int, priority: int, token: bytes | None, *, uses_cache: bool = True
+    ) -> "PreparationSpec":
+        """Return the spec of a preparation. For the cache, a token is derived from the model unless it is given.
 
         Raises:
             HalError: INVALID_ARGUMENT: the length of the token.
@@ -134,12 +131,8 @@ class PreparationSpec:
             if not isinstance(token, bytes | bytearray | memoryview):
                 raise type_error("token", token, "bytes")
             check_token(token)
-        return PreparationSpec(model, device, preference, priority, bytes(token or b""), model_digest(model))
-
-    @staticmethod
-    def without_cache(model: Model, device: str, preference: int, priority: int) -> "PreparationSpec":
-        """Return the spec of a preparation that does not use the cache. For the arguments, see `of`."""
-        return PreparationSpec(model, device, preference, priority, b"", b"", uses_cache=False)
+        digest = model_digest(model) if uses_cache else b""
+        return PreparationSpec(model, device, preference, priority, bytes(token or b""), digest, uses_cache)
 
     def token_for(self, version: str) -> bytes:
         """Return the token on a device of some version. A given token does not depend on the version."""

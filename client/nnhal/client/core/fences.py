@@ -23,7 +23,6 @@ from nnhal.client.core.memory import memory_object_message
 from nnhal.client.core.session import lost_error
 from nnhal.errors import HalError, general_failure, invalid_argument
 from nnhal.types import (
-    AnyArray,
     Bytes,
     ErrorStatus,
     ExecutionConfig,
@@ -46,27 +45,13 @@ class FencedTiming(NamedTuple):
     fenced: Timing
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryLayout:
-    """Locations of values in one Memory object.
-
-    Attributes:
-        offsets, sizes: of each value, in bytes.
-        size: total size in bytes, at least 1.
-    """
-
-    offsets: tuple[int, ...]
-    sizes: tuple[int, ...]
-    size: int
-
-    @staticmethod
-    def of(sizes: Iterable[int]) -> "MemoryLayout":
-        """Return a layout with the values one after another."""
-        sizes, offsets, end = tuple(sizes), [], 0
-        for size in sizes:
-            offsets.append(end)
-            end += align(size)
-        return MemoryLayout(tuple(offsets), sizes, max(end, 1))
+def lay_out(sizes: Iterable[int]) -> tuple[list[int], int]:
+    """Return the offsets of values one after another in a Memory object, and its size: in bytes, at least 1."""
+    offsets, end = [], 0
+    for size in sizes:
+        offsets.append(end)
+        end += align(size)
+    return offsets, max(end, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,8 +89,9 @@ class FixedOutputs:
     """Outputs of fenced runs of an execution. Their shapes must be known before the run.
 
     Attributes:
-        operands: operands of the outputs, with those shapes.
-        layout: locations of the outputs without a buffer in one Memory object.
+        locations: for each output, its operand with that shape; its buffer, or None; and its offset and size in a
+            Memory object in bytes.
+        size: size of the Memory object in bytes; 0 if none is needed.
 
     Raises:
         HalError: INVALID_ARGUMENT: the shape of an output is not fixed, or the size of its type is not known.
@@ -113,25 +99,23 @@ class FixedOutputs:
 
     def __init__(self, io: ModelIO, execution: BufferedExecution) -> None:
         self.execution = execution
-        pairs = list(zip(io.outputs, execution.targets, strict=True))
-        self.operands = [_fixed_operand(io, number, *pair) for number, pair in enumerate(pairs)]
-        self.layout = MemoryLayout.of(
+        targets = execution.targets
+        pairs = list(zip(io.outputs, targets, strict=True))
+        operands = [_fixed_operand(io, number, *pair) for number, pair in enumerate(pairs)]
+        sizes = [
             value_size(operand, operand.dimensions) if target is None else 0
-            for operand, target in zip(self.operands, execution.targets, strict=True)
-        )
-
-    @property
-    def size(self) -> int:
-        """Size of the Memory object in bytes; 0 if none is needed."""
-        return self.layout.size if None in self.execution.targets else 0
+            for operand, target in zip(operands, targets, strict=True)
+        ]
+        offsets, size = lay_out(sizes)
+        self.locations = list(zip(operands, targets, offsets, sizes, strict=True))
+        self.size = size if None in targets else 0
 
     def fill_request(self, message: types_pb2.Request, memory: bytes) -> None:
         """Replace the ReturnedPool, which is the last pool if there is one, by the Memory object."""
         pool = len(message.pools) - 1
         if memory:
             message.pools[pool].pool.CopyFrom(memory_object_message(memory))
-        outputs = zip(self.operands, self.execution.targets, self.layout.offsets, self.layout.sizes, strict=True)
-        for argument, (operand, target, offset, size) in zip(message.outputs, outputs, strict=True):
+        for argument, (operand, target, offset, size) in zip(message.outputs, self.locations, strict=True):
             argument.dimensions[:] = operand.dimensions
             if target is None:
                 argument.location.CopyFrom(types_pb2.DataLocation(pool_index=pool, offset=offset, length=size))
@@ -259,13 +243,8 @@ class FenceBase(Generic[C]):
 
     def __init__(self, connection: C, handle: bytes, *others: bytes) -> None:
         self._connection = connection
-        self._handle = handle
+        self.handle = handle
         self._finalizer = release_with(self, connection.discard, handle, *others)
-
-    @property
-    def handle(self) -> bytes:
-        """Handle of the fence in the session."""
-        return self._handle
 
     def require_session(self) -> None:
         """Check that the fence still exists.
@@ -310,13 +289,9 @@ class StoredOutputs:
 
     def links(self, fence: "FenceBase[Any]") -> tuple[FencedOutput, ...]:
         """Return the outputs as inputs for other executions; `fence` is that of the run."""
-        outputs = self._outputs
-        locations = zip(
-            outputs.operands, outputs.layout.offsets, outputs.layout.sizes, outputs.execution.targets, strict=True
-        )
         return tuple(
             FencedOutput(fence, operand, b"" if target else self.memory, offset, size, target)
-            for operand, offset, size, target in locations
+            for operand, target, offset, size in self._outputs.locations
         )
 
     def read(self, data: Bytes, timing: FencedTiming) -> Outputs | BufferOutputs:
@@ -327,14 +302,10 @@ class StoredOutputs:
         """
         if self.superseded:
             raise general_failure("a later run of this execution has overwritten these outputs")
-        outputs, layout = self._outputs, self._outputs.layout
-        arrays: list[AnyArray | None] = []
-        for operand, target, offset, size in zip(
-            outputs.operands, outputs.execution.targets, layout.offsets, layout.sizes, strict=True
-        ):
-            if target is not None:
-                arrays.append(None)
-                continue
-            array: AnyArray = data[offset : offset + size].view(require_dtype(operand))
-            arrays.append(array.reshape(operand.dimensions))
-        return outputs.execution.combine_outputs(arrays, timing.launched)
+        arrays = [
+            data[offset : offset + size].view(require_dtype(operand)).reshape(operand.dimensions)
+            if target is None
+            else None
+            for operand, target, offset, size in self._outputs.locations
+        ]
+        return self._outputs.execution.combine_outputs(arrays, timing.launched)

@@ -1,6 +1,6 @@
 """Inputs of reusable executions in a Memory object."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -8,9 +8,7 @@ from numpy.typing import ArrayLike
 from nnhal import wire
 from nnhal.client.core.arrays import ModelIO
 from nnhal.client.core.buffered_execution import BufferedExecution, BufferInputs, OutputBuffers
-from nnhal.client.core.fences import (
-    MemoryLayout,
-)
+from nnhal.client.core.fences import lay_out
 from nnhal.client.core.memory import memory_object_message
 from nnhal.errors import invalid_argument
 from nnhal.types import AnyArray, Bytes
@@ -27,7 +25,11 @@ class BoundInputs:
     def __init__(self, io: ModelIO, inputs: BufferInputs, outputs: OutputBuffers | None) -> None:
         self._io = io
         self.execution = BufferedExecution(io, inputs, outputs)
-        self._layout, self.contents = _lay_out(self.execution.arrays)
+        arrays = self.execution.arrays
+        self._offsets, size = lay_out(0 if array is None else array.nbytes for array in arrays)
+        self.contents = np.zeros(size, np.uint8)
+        pairs = zip(arrays, self._offsets, strict=True)
+        self.update((_bytes_of(array), offset) for array, offset in pairs if array is not None)
 
     def message(self, memory: bytes) -> types_pb2.Request:
         """Return a request whose arrays are in a Memory object, and whose outputs go to buffers or are returned."""
@@ -35,7 +37,7 @@ class BoundInputs:
         for argument in message.inputs:
             pool = argument.location.pool_index
             if not argument.has_no_value and self.execution.arrays[pool] is not None:
-                argument.location.offset = self._layout.offsets[pool]
+                argument.location.offset = self._offsets[pool]
         return message
 
     def changes(self, inputs: Mapping[int | str, ArrayLike]) -> list[tuple[Bytes, int]]:
@@ -57,23 +59,13 @@ class BoundInputs:
                     f"input {key} has shape {shape}; the execution was created with {list(old.shape)}"
                 )
             pool = self.execution.request.inputs[number].location.pool_index
-            changes.append((_bytes_of(new), self._layout.offsets[pool]))
+            changes.append((_bytes_of(new), self._offsets[pool]))
         return changes
 
     def update(self, changes: Iterable[tuple[Bytes, int]]) -> None:
         """Keep changes, in case that the Memory object is lost."""
         for data, offset in changes:
             self.contents[offset : offset + data.size] = data
-
-
-def _lay_out(arrays: Sequence[AnyArray | None]) -> tuple[MemoryLayout, Bytes]:
-    """Return the locations of arrays in a Memory object, and its contents."""
-    layout = MemoryLayout.of(0 if array is None else array.nbytes for array in arrays)
-    contents = np.zeros(layout.size, np.uint8)
-    for array, offset in zip(arrays, layout.offsets, strict=True):
-        if array is not None:
-            contents[offset : offset + array.nbytes] = _bytes_of(array)
-    return layout, contents
 
 
 def _bytes_of(array: AnyArray) -> Bytes:

@@ -44,13 +44,8 @@ class ServiceUser:
         The kernel closes the sockets of a killed process one by one, so its listener may outlive its connections.
         `ended_at` is the monotonic time of the end.
         """
-        is_settled = not self.is_known or Address.parse(target).kind == "unix"
+        is_settled = self._user is None or Address.parse(target).kind == "unix"
         return 0.0 if is_settled else max(0.0, ended_at + _SETTLING_S - time.monotonic())
-
-    @property
-    def is_known(self) -> bool:
-        """True if the user of the service has been found out."""
-        return self._user is not None
 
     def check(self, target: str) -> bool:
         """Check who listens at the address of the service, before anything is sent there.
@@ -78,7 +73,7 @@ class ServiceUser:
     def is_unchanged(self, target: str) -> bool:
         """Return whether the user of the service still listens at its address, or was never known."""
         try:
-            return not self.is_known or self.check(target)
+            return self._user is None or self.check(target)
         except HalError:
             return False
 

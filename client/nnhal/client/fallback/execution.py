@@ -27,12 +27,6 @@ def describe_part(divided: DividedModel, number: int) -> str:
     return f"part {number + 1} of {len(divided.parts)} (operation{plural} {operations}{more}, on {place})"
 
 
-def error_in_part(divided: DividedModel, number: int, error: HalError) -> HalError:
-    """Return the error of a part as an error of the model."""
-    reason = f"{describe_part(divided, number)}: {error.reason}"
-    return type(error)(error.status, reason, rule=error.rule, kind=error.kind, limit=error.limit)
-
-
 @contextmanager
 def naming_part(divided: DividedModel, number: int) -> Iterator[None]:
     """Let the errors within name a part.
@@ -43,7 +37,8 @@ def naming_part(divided: DividedModel, number: int) -> Iterator[None]:
     try:
         yield
     except HalError as error:
-        raise error_in_part(divided, number, error) from error
+        reason = f"{describe_part(divided, number)}: {error.reason}"
+        raise type(error)(error.status, reason, rule=error.rule, kind=error.kind, limit=error.limit) from error
 
 
 class PartValues:

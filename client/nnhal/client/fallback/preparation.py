@@ -61,9 +61,8 @@ class PreparationArguments:
             HalError: INVALID_ARGUMENT: the length of the token.
             TypeError: the token is not bytes.
         """
-        if self.cache or self.token is not None:
-            return PreparationSpec.of(model, device, self.preference, self.priority, self.token)
-        return PreparationSpec.without_cache(model, device, self.preference, self.priority)
+        uses_cache = self.cache or self.token is not None
+        return PreparationSpec.of(model, device, self.preference, self.priority, self.token, uses_cache=uses_cache)
 
     def for_operations(self, operations: tuple[int, ...], *, is_fallback: bool) -> "PreparationArguments":
         """Return the options for a part of the model with some operations. It has a token of its own."""

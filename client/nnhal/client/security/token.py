@@ -4,6 +4,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -66,25 +67,14 @@ class AuthorizedChannel:
     """
 
     def __init__(self, channel: Any, metadata: Callable[[], Metadata]) -> None:
-        self._metadata = metadata
-        self._channel = channel
+        def authorized(open_method: Callable[..., Any], *args: Any, **options: Any) -> AuthorizedMethod:
+            return AuthorizedMethod(open_method(*args, **options), metadata)
+
         self.close = channel.close
-
-    def unary_unary(self, *args: Any, **options: Any) -> "AuthorizedMethod":
-        """Return a method, as the channel does."""
-        return AuthorizedMethod(self._channel.unary_unary(*args, **options), self._metadata)
-
-    def unary_stream(self, *args: Any, **options: Any) -> "AuthorizedMethod":
-        """Return a method, as the channel does."""
-        return AuthorizedMethod(self._channel.unary_stream(*args, **options), self._metadata)
-
-    def stream_unary(self, *args: Any, **options: Any) -> "AuthorizedMethod":
-        """Return a method, as the channel does."""
-        return AuthorizedMethod(self._channel.stream_unary(*args, **options), self._metadata)
-
-    def stream_stream(self, *args: Any, **options: Any) -> "AuthorizedMethod":
-        """Return a method, as the channel does."""
-        return AuthorizedMethod(self._channel.stream_stream(*args, **options), self._metadata)
+        self.unary_unary = partial(authorized, channel.unary_unary)
+        self.unary_stream = partial(authorized, channel.unary_stream)
+        self.stream_unary = partial(authorized, channel.stream_unary)
+        self.stream_stream = partial(authorized, channel.stream_stream)
 
 
 class AuthorizedMethod:

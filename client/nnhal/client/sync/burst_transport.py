@@ -70,9 +70,7 @@ class GrpcBurstTransport:
         except BaseException:
             self._connection.discard(*execution.handles)
             raise
-        remaining = execution.deadline.remaining
-        message = self._messages.execute(execution, pools, uploaded, remaining, execution.measure_timing)
-        return message.SerializeToString()
+        return self._messages.execute(execution, pools, uploaded).SerializeToString()
 
     def release(self, identifier: int) -> bool:
         """See BurstTransport."""

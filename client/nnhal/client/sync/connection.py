@@ -70,6 +70,7 @@ class Connection(GrpcCalls):
         needs: what the client is about to use, for a service that belongs to a fleet.
 
     Attributes:
+        target: address of the service, also after a redirect.
         session: handle of the session.
         members: addresses of other services, as the service has sent them last.
         member: id of the service in its fleet, or "".
@@ -90,7 +91,7 @@ class Connection(GrpcCalls):
         redirected: bool = False,
         needs: session_pb2.SessionNeeds | None = None,
     ) -> None:
-        self._target = target
+        self.target = target
         self._security = security
         self._user = user or ServiceUser()
         self._redirected = redirected
@@ -112,7 +113,7 @@ class Connection(GrpcCalls):
         watch_forks(self)
 
     def _open_channel(self) -> None:
-        self._channel = self._security.channel(self._target, CHANNEL_OPTIONS)
+        self._channel = self._security.channel(self.target, CHANNEL_OPTIONS)
         self.device = device_pb2_grpc.DeviceStub(self._channel)
         self.prepared_model = prepared_model_pb2_grpc.PreparedModelStub(self._channel)
         self.buffer = buffer_pb2_grpc.BufferStub(self._channel)
@@ -149,7 +150,7 @@ class Connection(GrpcCalls):
         Raises:
             HalError: the service cannot be reached, does not respond within `timeout` seconds, or refuses.
         """
-        self._user.check(self._target)
+        self._user.check(self.target)
         request = session_pb2.OpenRequest(
             client_name=self._client_name,
             accept_redirect=accept_redirect,
@@ -161,12 +162,12 @@ class Connection(GrpcCalls):
         )
         with self._closing_on_error():
             event = self._open_stream(request, timeout)
-            redirect = None if event.HasField("opened") else read_redirect(self._target, event, request)
+            redirect = None if event.HasField("opened") else read_redirect(self.target, event, request)
         if redirect is not None:
             self._close(self._channel)
             return redirect
         self.session = event.opened.session
-        if self._transport == "auto" and is_same_host(self._target):
+        if self._transport == "auto" and is_same_host(self.target):
             self.shm = ShmTransport(event.opened, self)
         return None
 
@@ -177,12 +178,12 @@ class Connection(GrpcCalls):
             event = self._first_event(stream, timeout)
         except (grpc.RpcError, TimeoutError) as error:
             failure = error if isinstance(error, grpc.RpcError) else None
-            problem = run_blocking(connection_problem, self._target)
+            problem = run_blocking(connection_problem, self.target)
             if problem is None and failure is not None:
-                problem = run_blocking(self._security.problem, self._target, failure)
-            raise open_error(self._target, timeout, failure, problem) from failure
+                problem = run_blocking(self._security.problem, self.target, failure)
+            raise open_error(self.target, timeout, failure, problem) from failure
         if event is None:
-            raise no_event_error(self._target)
+            raise no_event_error(self.target)
         if event.HasField("opened"):
             self.members, self.member = tuple(event.opened.members), event.opened.member
             self._watch_stream()
@@ -214,8 +215,8 @@ class Connection(GrpcCalls):
 
     def _resume_if_unchanged(self) -> bool:
         """Resume the session, unless the service has ended it. Return False if the service is no longer there."""
-        while self._user.is_unchanged(self._target):
-            if (wait_s := self._user.settling_s(self._target, self._broken_at)) > 0:
+        while self._user.is_unchanged(self.target):
+            if (wait_s := self._user.settling_s(self.target, self._broken_at)) > 0:
                 sleep(wait_s)
                 continue
             with self._lock:
@@ -296,7 +297,7 @@ class Connection(GrpcCalls):
         if self._closed:
             raise self._closed_error()
         if self._broken is not None and not self._resume_if_unchanged():
-            raise gone_error(self._target, in_order=self._broken == grpc.StatusCode.OK)
+            raise gone_error(self.target, in_order=self._broken == grpc.StatusCode.OK)
         if self._releases.handles:
             self._release_discarded()
 
@@ -330,7 +331,7 @@ class Connection(GrpcCalls):
         """
         if self._closed:
             raise self._closed_error()
-        if self._user.is_unchanged(self._target):
+        if self._user.is_unchanged(self.target):
             try:
                 nothing = session_pb2.ReleaseRequest(session=self.session)
                 with self._replacing_channel():
@@ -339,10 +340,10 @@ class Connection(GrpcCalls):
             except grpc.RpcError as error:
                 if isinstance(hal_error(error), SessionLostError):
                     return False
-        if (problem := run_blocking(connection_problem, self._target)) is not None:
+        if (problem := run_blocking(connection_problem, self.target)) is not None:
             if self._redirected:  # other services may have the address that the client was redirected from
                 return False
-            raise open_error(self._target, timeout, None, problem)
+            raise open_error(self.target, timeout, None, problem)
         try:
             self._continue(timeout)
         except DeadObjectError:
@@ -356,7 +357,7 @@ class Connection(GrpcCalls):
         with self._lock:
             if self._closed:
                 raise self._closed_error()
-            self._user.check(self._target)
+            self._user.check(self.target)
             broken = self._channel
             self._open_channel()
         self._close(broken)
@@ -364,15 +365,10 @@ class Connection(GrpcCalls):
         with self._replacing_channel():
             event = self._open_stream(request, timeout)
         if not event.HasField("opened"):
-            self._target = redirected(self._target, read_redirect(self._target, event, request).address)
+            self.target = redirected(self.target, read_redirect(self.target, event, request).address)
             self._redirected = True
             self._continue(timeout)
         self._broken = None
-
-    @property
-    def target(self) -> str:
-        """Address of the service."""
-        return self._target
 
     def _closed_error(self) -> SessionLostError:
         if self._is_parents:

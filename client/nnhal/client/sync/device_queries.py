@@ -12,7 +12,7 @@ from typing import cast
 from nnhal import wire
 from nnhal.client.core.arguments import ModelSource, enum_value
 from nnhal.client.core.buffers import Roles, allocation, check_roles
-from nnhal.client.core.cache import ClientCacheFolder, PreparationSpec, SharedDeadline, check_request
+from nnhal.client.core.cache import ClientCacheFolder, PreparationSpec, SharedDeadline, stored_entry
 from nnhal.client.core.handles import description
 from nnhal.client.fallback.preparation import PreparationArguments
 from nnhal.client.sync.buffer import Buffer
@@ -197,10 +197,10 @@ class DeviceQueries:
 
         def ask(connection: Connection) -> cache_pb2.CheckCacheResponse:
             if spec is None:
-                request = check_request(connection.session, self.name, cast(bytes, model), b"")
+                entry = stored_entry(cast(bytes, model), b"")
             else:
-                token = spec.token_for(device_version(connection, self.name))
-                request = check_request(connection.session, self.name, token, spec.digest)
+                entry = stored_entry(spec.token_for(device_version(connection, self.name)), spec.digest)
+            request = cache_pb2.CheckCacheRequest(session=connection.session, device=self.name, cache=entry)
             return connection.call(connection.cache.Check, request)
 
         return wire.to_cache_outcome((self._session.repeat(ask, SharedDeadline(None))).outcome)

@@ -234,12 +234,16 @@ def finish_call(call: "grpc.Future[T]") -> T:
 
 
 class PreparationCall:
-    """Calls of one preparation, one after another. Thread safe."""
+    """Calls of one preparation, one after another. Thread safe.
+
+    Attributes:
+        cancelled: whether `cancel` was called.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._stream: PrepareStream | None = None
-        self._cancelled = False
+        self.cancelled = False
 
     def run(
         self,
@@ -253,39 +257,21 @@ class PreparationCall:
             HalError: the call failed without a result.
         """
         try:
-            return _read_notify(self._start(connection, method, request))
+            stream: PrepareStream = connection.call(method, request)
+            with self._lock:
+                self._stream = stream
+                if self.cancelled:
+                    stream.cancel()
+            return _read_notify(stream)
         except DeadObjectError as error:
-            if self._cancelled:
+            if self.cancelled:
                 raise general_failure("the preparation was cancelled") from error
             raise
-
-    def _start(
-        self,
-        connection: GrpcCalls,
-        method: "grpc.UnaryStreamMultiCallable[Any, device_pb2.PrepareModelEvent]",
-        request: object,
-    ) -> "PrepareStream":
-        """Start a call.
-
-        Raises:
-            HalError: the connection has been closed.
-        """
-        stream: PrepareStream = connection.call(method, request)
-        with self._lock:
-            self._stream = stream
-            if self._cancelled:
-                stream.cancel()
-        return stream
-
-    @property
-    def cancelled(self) -> bool:
-        """True after `cancel`."""
-        return self._cancelled
 
     def cancel(self) -> None:
         """Cancel the call in progress, and those to come."""
         with self._lock:
-            self._cancelled = True
+            self.cancelled = True
             if self._stream is not None:
                 self._stream.cancel()
 

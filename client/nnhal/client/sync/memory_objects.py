@@ -78,8 +78,7 @@ class MemoryObjects:
         data = contiguous_bytes(pool)
         # hashing hundreds of megabytes takes too long for an event loop
         sha256 = run_blocking(digest, data) if deduplicate else b""
-        request = memory_pb2.CreateMemoryRequest(session=self.session, size=data.size, sha256=sha256)
-        created: memory_pb2.CreateMemoryResponse = self.call(self._memory_service.Create, request)
+        created = self._create(data.size, sha256)
         handles.append(created.memory)
         if not created.complete:
             self.write_memory(created.memory, data)
@@ -87,9 +86,12 @@ class MemoryObjects:
 
     def create_memory(self, size: int) -> bytes:
         """Create a Memory object and return its handle."""
-        request = memory_pb2.CreateMemoryRequest(session=self.session, size=size)
+        return (self._create(size)).memory
+
+    def _create(self, size: int, sha256: bytes = b"") -> memory_pb2.CreateMemoryResponse:
+        request = memory_pb2.CreateMemoryRequest(session=self.session, size=size, sha256=sha256)
         created: memory_pb2.CreateMemoryResponse = self.call(self._memory_service.Create, request)
-        return created.memory
+        return created
 
     def write_memory(self, memory: bytes, data: Bytes, start: int = 0) -> None:
         """Write bytes into a Memory object, from byte `start` on."""
