@@ -229,56 +229,63 @@ class OperandTypeStruct(c.Structure):
 _SELF, _COMPILED, _NETWORK = c.c_void_p, c.c_void_p, c.c_uint64
 _REASON = (c.c_char_p, c.c_size_t)
 _COUNT = c.POINTER(c.c_size_t)
+_SUBGRAPH = c.POINTER(SubgraphDescription)
+
+
+def _hook(*arguments: Any) -> Any:
+    """Return the type of a function without a result."""
+    return c.CFUNCTYPE(None, _SELF, *arguments)
+
+
+def _status(*arguments: Any) -> Any:
+    """Return the type of a function that returns a status, or whether it agrees, and may write a reason."""
+    return c.CFUNCTYPE(c.c_int32, _SELF, *arguments, *_REASON)
+
 
 REQUIRED: Fields = [
-    ("destroy", c.CFUNCTYPE(None, _SELF)),
-    ("supports", c.CFUNCTYPE(c.c_int32, _SELF, c.POINTER(SubgraphDescription), *_REASON)),
-    ("compile", c.CFUNCTYPE(c.c_int32, _SELF, c.POINTER(SubgraphDescription), c.POINTER(_COMPILED), *_REASON)),
-    ("execute", c.CFUNCTYPE(c.c_int32, _SELF, _COMPILED, c.POINTER(Execution), *_REASON)),
-    ("release", c.CFUNCTYPE(None, _SELF, _COMPILED)),
+    ("destroy", _hook()),
+    ("supports", _status(_SUBGRAPH)),
+    ("compile", _status(_SUBGRAPH, c.POINTER(_COMPILED))),
+    ("execute", _status(_COMPILED, c.POINTER(Execution))),
+    ("release", _hook(_COMPILED)),
 ]
 """Functions that every backend must have."""
 
 OPTIONAL: Fields = [
     ("capabilities", c.CFUNCTYPE(c.POINTER(Capability), _SELF, _COUNT)),
-    ("performance", c.CFUNCTYPE(None, _SELF, c.POINTER(c.c_float), c.POINTER(c.c_float))),
+    ("performance", _hook(c.POINTER(c.c_float), c.POINTER(c.c_float))),
     ("extensions", c.CFUNCTYPE(c.POINTER(c.c_char_p), _SELF, _COUNT)),
-    ("save", c.CFUNCTYPE(c.c_int32, _SELF, _COMPILED, c.POINTER(Sink), *_REASON)),
-    (
-        "load",
-        c.CFUNCTYPE(
-            c.c_int32, _SELF, c.POINTER(SubgraphDescription), c.c_void_p, c.c_size_t, c.POINTER(_COMPILED), *_REASON
-        ),
-    ),
+    ("save", _status(_COMPILED, c.POINTER(Sink))),
+    ("load", _status(_SUBGRAPH, c.c_void_p, c.c_size_t, c.POINTER(_COMPILED))),
     ("allocate_buffer", c.CFUNCTYPE(c.c_void_p, _SELF, c.c_size_t)),
-    ("free_buffer", c.CFUNCTYPE(None, _SELF, c.c_void_p, c.c_size_t)),
-    ("before_load", c.CFUNCTYPE(None, _SELF, _NETWORK)),
-    ("after_load", c.CFUNCTYPE(None, _SELF, _NETWORK, _COMPILED)),
-    ("before_unload", c.CFUNCTYPE(None, _SELF, _NETWORK, _COMPILED)),
-    ("after_unload", c.CFUNCTYPE(None, _SELF, _NETWORK)),
-    ("resize_begin", c.CFUNCTYPE(None, _SELF, _COMPILED)),
-    ("resize", c.CFUNCTYPE(c.c_int32, _SELF, _COMPILED, c.c_uint32, c.POINTER(TensorPointer), *_REASON)),
-    ("resize_end", c.CFUNCTYPE(None, _SELF, _COMPILED)),
-    ("execute_begin", c.CFUNCTYPE(None, _SELF, _COMPILED)),
-    ("execute_end", c.CFUNCTYPE(None, _SELF, _COMPILED)),
-    ("wait_finish", c.CFUNCTYPE(c.c_int32, _SELF, _COMPILED, *_REASON)),
-    ("optimize", c.CFUNCTYPE(c.c_int32, _SELF, c.POINTER(SubgraphDescription), c.POINTER(Optimization), *_REASON)),
+    ("free_buffer", _hook(c.c_void_p, c.c_size_t)),
+    ("before_load", _hook(_NETWORK)),
+    ("after_load", _hook(_NETWORK, _COMPILED)),
+    ("before_unload", _hook(_NETWORK, _COMPILED)),
+    ("after_unload", _hook(_NETWORK)),
+    ("resize_begin", _hook(_COMPILED)),
+    ("resize", _status(_COMPILED, c.c_uint32, c.POINTER(TensorPointer))),
+    ("resize_end", _hook(_COMPILED)),
+    ("execute_begin", _hook(_COMPILED)),
+    ("execute_end", _hook(_COMPILED)),
+    ("wait_finish", _status(_COMPILED)),
+    ("optimize", _status(_SUBGRAPH, c.POINTER(Optimization))),
     ("layouts", c.CFUNCTYPE(c.POINTER(RelayoutStruct), _SELF, _COMPILED, _COUNT)),
     ("operand_types", c.CFUNCTYPE(c.POINTER(OperandTypeStruct), _SELF, c.c_char_p, _COUNT)),
-    ("before_load_network", c.CFUNCTYPE(None, _SELF, _NETWORK)),
-    ("after_load_network", c.CFUNCTYPE(None, _SELF, _NETWORK)),
-    ("before_unload_network", c.CFUNCTYPE(None, _SELF, _NETWORK)),
-    ("after_unload_network", c.CFUNCTYPE(None, _SELF, _NETWORK)),
-    ("use_allocator", c.CFUNCTYPE(c.c_int32, _SELF, c.POINTER(Allocator), *_REASON)),
-    ("profiling_begin", c.CFUNCTYPE(None, _SELF, c.c_uint64)),
-    ("profiling_end", c.CFUNCTYPE(None, _SELF, c.c_uint64, c.POINTER(ProfileStruct))),
+    ("before_load_network", _hook(_NETWORK)),
+    ("after_load_network", _hook(_NETWORK)),
+    ("before_unload_network", _hook(_NETWORK)),
+    ("after_unload_network", _hook(_NETWORK)),
+    ("use_allocator", _status(c.POINTER(Allocator))),
+    ("profiling_begin", _hook(c.c_uint64)),
+    ("profiling_end", _hook(c.c_uint64, c.POINTER(ProfileStruct))),
     ("device_type", c.CFUNCTYPE(c.c_int32, _SELF)),
-    ("wait_deferred", c.CFUNCTYPE(c.c_int32, _SELF, _COMPILED, c.c_void_p, *_REASON)),
+    ("wait_deferred", _status(_COMPILED, c.c_void_p)),
     ("device_operands", c.CFUNCTYPE(Indexes, _SELF, _COMPILED, _COUNT)),
     ("acquire_buffer", c.CFUNCTYPE(c.c_void_p, _SELF, TensorPointer)),
-    ("release_buffer", c.CFUNCTYPE(None, _SELF, c.c_void_p)),
-    ("copy_buffer", c.CFUNCTYPE(c.c_int32, _SELF, TensorPointer, TensorPointer, *_REASON)),
-    ("block_allocated", c.CFUNCTYPE(None, _SELF, _COMPILED, c.c_void_p, c.c_size_t)),
+    ("release_buffer", _hook(c.c_void_p)),
+    ("copy_buffer", _status(TensorPointer, TensorPointer)),
+    ("block_allocated", _hook(_COMPILED, c.c_void_p, c.c_size_t)),
 ]
 """Functions that a backend may have. The header documents their defaults."""
 
