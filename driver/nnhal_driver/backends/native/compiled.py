@@ -68,12 +68,12 @@ class NativeSubgraph(CompiledSubgraph):
         capabilities = plugin.capabilities
         self.copies_inputs = capabilities.get("CopiesInputs", False)
         self.planned_memory = memory
-        self._plugin = plugin
+        self.plugin = plugin
         self._table = plugin.table
         self._handle = handle
         self._struct = struct
-        self._view = view
-        self._tensor_bytes = options.tensor_bytes
+        self.view = view
+        self.tensor_bytes = options.tensor_bytes
         self._accepts_strides = capabilities.get("StridedInputs", False)
         self._is_serial = not capabilities.get("ConcurrentExecution", False)
         self._lock = threading.Lock() if self._is_serial or memory else None
@@ -82,15 +82,15 @@ class NativeSubgraph(CompiledSubgraph):
     def execute(self, inputs: Sequence[AnyArray | None], outputs: Sequence[Output], run: Run) -> None:
         """Run the subgraph. Executions are serialized unless the plug-in supports concurrent ones."""
         tensors = TensorList(self._convert_inputs(inputs))
-        execution = Execution(self._plugin, self._view, self, outputs, run, self._tensor_bytes)
+        execution = Execution(self, outputs, run)
         with ExitStack() as ends:
             ends.enter_context(self._lock or nullcontext())
             run.check()
             self._resize(inputs, tensors)
             addresses = ends.enter_context(self.planned_memory.acquire())
             ends.enter_context(self._hooks("execute"))
-            context = ends.enter_context(self._plugin.callbacks.register(execution))
-            struct = self._plugin.callbacks.struct(context, tensors, len(self._view.outputs), addresses)
+            context = ends.enter_context(self.plugin.callbacks.register(execution))
+            struct = self.plugin.callbacks.struct(context, tensors, len(self.view.outputs), addresses)
             try:
                 self._run(execution, "execute", c.byref(struct))
             finally:
@@ -114,11 +114,11 @@ class NativeSubgraph(CompiledSubgraph):
 
     def _convert_inputs(self, inputs: Sequence[Any]) -> Iterator[HasStruct | None]:
         """Yield the inputs in the form that the plug-in accepts."""
-        for operand, array in zip(self._view.inputs, inputs, strict=True):
+        for operand, array in zip(self.view.inputs, inputs, strict=True):
             if array is None or operand in self.device_operands:
                 yield array
                 continue
-            value = self._plugin.types.as_elements(self._view.graph, operand, array)
+            value = self.plugin.types.as_elements(self.view.graph, operand, array)
             yield TensorStruct(value if self._accepts_strides else contiguous(value))
 
     def save(self) -> Sections | None:
@@ -182,24 +182,14 @@ class Execution:
         deferred: the state that the plug-in passed to `defer`; empty if it has not called it.
     """
 
-    def __init__(
-        self,
-        plugin: Plugin,
-        view: SubgraphView,
-        compiled: CompiledSubgraph,
-        outputs: Sequence[Output],
-        run: Run,
-        tensor_bytes: int,
-    ) -> None:
+    def __init__(self, compiled: NativeSubgraph, outputs: Sequence[Output], run: Run) -> None:
+        self.view = compiled.view
         self.error: BaseException | None = None
         self.profile = run.profile
+        self.check = run.check
         self.deferred: list[int | None] = []
-        self._plugin = plugin
-        self.view = view
         self._compiled = compiled
         self._outputs = outputs
-        self.check = run.check
-        self._tensor_bytes = tensor_bytes
         self._tensors: dict[int, TensorStruct | NativeBuffer] = {}
         self._delivered: set[int] = set()
 
@@ -210,18 +200,18 @@ class Execution:
         if index in self._tensors:
             raise general_failure(f"the backend asked for output {index} twice")
         operand, declared = self.view.outputs[index], self._outputs[index].declared
-        dtype = self._plugin.types.dtype(self.view.graph, operand)
+        dtype = self._compiled.plugin.types.dtype(self.view.graph, operand)
         if (relayout := self._compiled.layouts.get(operand)) is not None:
             declared = relayout.own_shape(declared)
         name, size = f"output {index} of a native backend's partition", prod(shape) * dtype.itemsize
         if min(shape, default=0) < 0 or not fits(shape, declared):
             raise shape_error(name, shape, declared)
-        check_size(name, shape, size, self._tensor_bytes)
+        check_size(name, shape, size, self._compiled.tensor_bytes)
         tensor: TensorStruct | NativeBuffer
         if operand in self._compiled.device_operands:
-            tensor = self._plugin.memory.acquire(shape, dtype)
+            tensor = self._compiled.plugin.memory.acquire(shape, dtype)
         else:
-            tensor = TensorStruct(allocate_buffer(self._plugin.table, size).view(dtype).reshape(shape))
+            tensor = TensorStruct(allocate_buffer(self._compiled.plugin.table, size).view(dtype).reshape(shape))
         self._tensors[index] = tensor
         return c.addressof(tensor.struct)
 
