@@ -71,35 +71,42 @@ def _create(
 def optimize_subgraph(backend: Backend, view: SubgraphView, options: CompileOptions) -> OptimizedSubgraph:
     """Optimize a subgraph. Raises as `compile_subgraph`."""
     answer: object = call(backend, "optimize", backend.optimize, view, options)
+    if fault := _optimization_fault(view, answer):
+        raise invalid_answer(backend, "optimize", fault)
+    assert isinstance(answer, OptimizedSubgraph)
+    failed = {i: reason or "the backend gave no reason" for i, reason in answer.failed.items()}
+    return OptimizedSubgraph(tuple(answer.substitutions), failed)
+
+
+def _optimization_fault(view: SubgraphView, answer: object) -> str:
+    """Return why an answer of `optimize` is invalid, or ""."""
     if not isinstance(answer, OptimizedSubgraph):
-        raise invalid_answer(backend, "optimize", f"returned {describe(answer)}; expected an OptimizedSubgraph")
-    substitutions = _substitutions(backend, view, answer.substitutions)
+        return f"returned {describe(answer)}; expected an OptimizedSubgraph"
+    substitutions: object = answer.substitutions
+    if not isinstance(substitutions, tuple | list):
+        return f"returned substitutions={describe(substitutions)}; expected a tuple"
+    if fault := next(filter(None, map(_substitution_fault, substitutions)), ""):
+        return fault
     failed: object = answer.failed
     if not isinstance(failed, Mapping) or not all(isinstance(reason, str) for reason in failed.values()):
-        raise invalid_answer(backend, "optimize", f"returned failed={describe(failed)}; expected reasons by operation")
+        return f"returned failed={describe(failed)}; expected reasons by operation"
     named = [*failed, *(i for entry in substitutions for i in entry.operations)]
     own = {operation.index for operation in view.operations}
     empty = any(not entry.operations for entry in substitutions)
     if empty or len(set(named)) < len(named) or not own.issuperset(named):
-        fault = f"must name operations of the subgraph, each once: {describe(named)}"
-        raise invalid_answer(backend, "optimize", fault)
-    return OptimizedSubgraph(substitutions, {i: reason or "the backend gave no reason" for i, reason in failed.items()})
+        return f"must name operations of the subgraph, each once: {describe(named)}"
+    return ""
 
 
-def _substitutions(backend: Backend, view: SubgraphView, answer: object) -> tuple[Substitution, ...]:
-    if not isinstance(answer, tuple | list):
-        raise invalid_answer(backend, "optimize", f"returned substitutions={describe(answer)}; expected a tuple")
-    for entry in answer:
-        if not isinstance(entry, Substitution) or not isinstance(entry.operations, tuple | list):
-            raise invalid_answer(backend, "optimize", f"returned {describe(entry)}; expected a Substitution")
-        if not all(isinstance(i, int) for i in entry.operations):
-            raise invalid_answer(
-                backend, "optimize", f"names operations {describe(entry.operations)}; expected indexes"
-            )
-        if not isinstance(entry.compiled, CompiledSubgraph):
-            fault = f"substitutes {describe(entry.compiled)}; expected a CompiledSubgraph"
-            raise invalid_answer(backend, "optimize", fault)
-    return tuple(answer)
+def _substitution_fault(entry: object) -> str:
+    """Return why a substitution is invalid, or ""."""
+    if not isinstance(entry, Substitution) or not isinstance(entry.operations, tuple | list):
+        return f"returned {describe(entry)}; expected a Substitution"
+    if not all(isinstance(i, int) for i in entry.operations):
+        return f"names operations {describe(entry.operations)}; expected indexes"
+    if not isinstance(entry.compiled, CompiledSubgraph):
+        return f"substitutes {describe(entry.compiled)}; expected a CompiledSubgraph"
+    return ""
 
 
 def check_compiled(backend: Backend, method: str, view: SubgraphView, compiled: object) -> CompiledSubgraph:
