@@ -40,23 +40,21 @@ def write_skeleton(vendor: str, name: str, language: str, folder: Path) -> list[
 
 def _python(vendor: str, name: str) -> dict[str, str]:
     file = f"{vendor}_{name}_backend.py"
-    values = {
-        **_values(vendor, name, file),
+    own = {
         "PY_MODULES": f'"{vendor}_{name}_backend"',
         "REFERENCE": ", its names by `python -m pydoc nnhal_backend.v1`",
         "INSTALL": "pip install --editable '.[test]'",
         "TEST": "pytest",
         "FILES": f"| `{file}` | the backend |",
     }
-    return {file: _fill("python_backend.py.txt", values)} | _project(name, values)
+    return _fill(vendor, name, file, own, {file: "python_backend.py.txt"})
 
 
 def _c(vendor: str, name: str) -> dict[str, str]:
     """Return the C example under other names, with its header."""
     file = f"{vendor}_{name}_backend.so"
     source = f"{vendor}_{name}_backend.c"
-    values = {
-        **_values(vendor, name, file),
+    own = {
         "PY_MODULES": "",
         "REFERENCE": " and in `nnhal_backend.h`",
         "INSTALL": "pip install '.[test]'",
@@ -75,29 +73,17 @@ def _c(vendor: str, name: str) -> dict[str, str]:
         ('"Simple"', f'"{name}"'),
     ):
         example = example.replace(old, new)
-    return {
-        source: example,
-        **{name: (_NATIVE / name).read_text() for name in ("nnhal_backend.h", "nnhal_types.h")},
-        "Makefile": _fill("Makefile.txt", values),
-        "setup.py": _fill("setup.py.txt", values),
-    } | _project(name, values)
+    headers = {header: (_NATIVE / header).read_text() for header in ("nnhal_backend.h", "nnhal_types.h")}
+    built = _fill(vendor, name, file, own, {"Makefile": "Makefile.txt", "setup.py": "setup.py.txt"})
+    return {source: example, **headers, **built}
 
 
 _FILES: dict[str, Callable[[str, str], dict[str, str]]] = {"python": _python, "c": _c}
 
 
-def _project(name: str, values: Mapping[str, str]) -> dict[str, str]:
-    """Return the files that both languages have."""
-    return {
-        f"test_{name.lower()}.py": _fill("test_backend.py.txt", values),
-        "pyproject.toml": _fill("pyproject.toml.txt", values),
-        "README.md": _fill("README.md.txt", values),
-        ".github/workflows/test.yml": _fill("workflow.yml.txt", values),
-    }
-
-
-def _values(vendor: str, name: str, file: str) -> dict[str, str]:
-    return {
+def _fill(vendor: str, name: str, file: str, own: Mapping[str, str], templates: Mapping[str, str]) -> dict[str, str]:
+    """Return the files from templates of a language, and of both, with their placeholders, words like @THIS@."""
+    values = {
         "VENDOR": vendor,
         "NAME": name,
         "LOWER": name.lower(),
@@ -106,12 +92,18 @@ def _values(vendor: str, name: str, file: str) -> dict[str, str]:
         "FILE": file,
         "MAJOR": str(API_VERSION[0]),
         "MINOR": str(API_VERSION[1]),
+        **own,
     }
-
-
-def _fill(template: str, values: Mapping[str, str]) -> str:
-    """Return a template with its placeholders, words like @THIS@, replaced."""
-    return re.sub("@([A-Z_]+)@", lambda match: values[match[1]], (_TEMPLATES / template).read_text())
+    common = {
+        f"test_{name.lower()}.py": "test_backend.py.txt",
+        "pyproject.toml": "pyproject.toml.txt",
+        "README.md": "README.md.txt",
+        ".github/workflows/test.yml": "workflow.yml.txt",
+    }
+    return {
+        path: re.sub("@([A-Z_]+)@", lambda match: values[match[1]], (_TEMPLATES / template).read_text())
+        for path, template in {**templates, **common}.items()
+    }
 
 
 def _main(vendor: str, name: str, language: str, folder: str) -> None:
