@@ -46,14 +46,9 @@ class HostScaler:
         return {"hosts": state.hosts, "reason": state.reason, "refusal": state.refusal, **limits}
 
     def update(self, members: Sequence[Member], hosts: Sequence[str]) -> list[str]:
-        """Decide anew.
+        """Decide anew. Return the ids of the members whose clients have left, and whose hosts can be given back.
 
-        Args:
-            members: the last reports.
-            hosts: ids of the members on all hosts that have a service, or will have one soon.
-
-        Returns:
-            the ids of those whose clients have left, and whose hosts can be given back.
+        `hosts` has the ids of the members on all hosts that have a service, or will have one soon.
         """
         now = self._clock()
         self._state = decide(self._state, members, now, self._rules)

@@ -37,7 +37,6 @@ class ScalingRules:
 
     Attributes:
         min_hosts: least number of hosts, at least 1.
-        max_hosts: largest number of hosts.
         shrink_after_s: seconds for which fewer hosts must have been enough before some are given back.
     """
 
@@ -54,7 +53,6 @@ class ScalingState:
         hosts: number of hosts that the fleet shall have.
         reason: why it has changed last, for people.
         refusal: why the fleet takes no more clients, for people, or "".
-        changed_at: time of the last change.
         long_since: time since which executions wait for long, or None.
         full_since: time since which they wait so long that a fleet at its limit is full, or None.
         enough_since: time since which fewer hosts are enough, or None.
@@ -107,12 +105,8 @@ def mean_wait_s(members: Sequence[Member]) -> float:
 def hosts_for(members: Sequence[Member], use: float) -> int:
     """Return the number of hosts, like those of members, that the work of members needs.
 
-    Clients stay where they are, so that a long queue of a member says nothing of the others: it counts for a second
-    host, not for more.
-
-    Args:
-        members: the members that serve, at least one.
-        use: executions that run or wait, for each CPU.
+    `use` is the number of executions for each CPU. Clients stay where they are, so that a long queue of a member says
+    nothing of the others: it counts for a second host, not for more.
     """
     cpus = sum(member.cpus for member in members) / len(members)
     work = sum(min(member.executions, _MOST_WORK * member.cpus) for member in members)

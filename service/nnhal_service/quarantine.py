@@ -32,7 +32,6 @@ class Crash:
     Attributes:
         backend: id of the backend whose code ran; "" if unknown.
         at: seconds since 1970.
-        how: how the worker ended.
         sure: whether the model was the only suspect.
     """
 

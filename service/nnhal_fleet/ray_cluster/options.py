@@ -42,7 +42,6 @@ class FleetOptions:
         folder: folder for the files of services; each has one in it.
         serve: further options of `nnhal serve`.
         min_hosts: least number of hosts of a fleet that asks Ray for hosts; 0 if it uses those of the cluster.
-        max_hosts: largest number of hosts.
         shrink_after_s: seconds for which fewer hosts must have been enough before some are given back.
     """
 

@@ -64,11 +64,7 @@ def status_of(error: HalError) -> tuple[grpc.StatusCode, str]:
 
 
 def set_error(context: grpc.ServicerContext, error: HalError) -> tuple[grpc.StatusCode, str]:
-    """Set the status and the trailer of a call. The caller then ends the call.
-
-    Returns:
-        The code and the beginning of the reason, as `ServicerContext.abort` takes them.
-    """
+    """Set the status and the trailer of a call, and return the code and the text for `ServicerContext.abort`."""
     code, text = status_of(error)
     packed = AnyMessage()
     packed.Pack(error_detail(error, request_id(context)))

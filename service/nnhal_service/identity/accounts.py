@@ -93,7 +93,6 @@ class Accounts:
 
     Args:
         needs_identity: whether anonymous clients may connect only if the policy says so.
-        find_use: returns what an identity with quotas uses in other workers.
     """
 
     def __init__(

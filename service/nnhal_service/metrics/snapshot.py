@@ -25,7 +25,6 @@ class Exemplar:
 
     Attributes:
         trace_id: of its trace, in hexadecimal.
-        value: the observation.
         at: seconds since 1970.
     """
 
@@ -40,7 +39,6 @@ class HistogramValue:
 
     Attributes:
         counts: number of observations in each bucket; the last one has no upper bound.
-        sum: of all observations.
         exemplars: by number of the bucket.
     """
 

@@ -111,7 +111,6 @@ class LoadSource:
     """The files that a preparation from the cache loads.
 
     Attributes:
-        files: for the driver.
         on_damaged: called with the reason if the files are damaged.
         generation: of the entry in the store; "" if there is no entry; None for files of the client.
     """

@@ -20,9 +20,7 @@ class Condition:
     """Condition on the lower 32 bits of one argument of a system call, which are all that the kernel reads of it.
 
     Attributes:
-        argument: index of the argument.
         values: it must be one of these, after the mask.
-        mask: bits to compare.
         negated: whether it must be none of these instead.
     """
 
@@ -37,7 +35,6 @@ class Rule:
     """Rule for one system call: it fails with an error.
 
     Attributes:
-        name: name of the system call.
         allowed_if: alternatives, each with conditions that must all hold: the call is allowed then.
         is_unknown: whether it fails as one that the kernel does not have.
     """

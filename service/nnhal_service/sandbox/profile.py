@@ -74,12 +74,9 @@ class SandboxProfile:
 
 
 def profile_of(settings: Settings, listen: Sequence[str], temporary: Path) -> SandboxProfile:
-    """Return what a worker needs. Creates its cache and state directories, since later it cannot.
+    """Return what a worker needs that binds addresses, with its folder for temporary files.
 
-    Args:
-        settings: the settings of the service.
-        listen: the addresses that the worker binds.
-        temporary: its folder for temporary files.
+    Creates its cache and state directories, since later it cannot.
     """
     addresses = [Address.parse(text) for text in listen]
     tcp = [address for address in addresses if address.kind == "tcp"]

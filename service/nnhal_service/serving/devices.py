@@ -57,8 +57,7 @@ def create_devices(
 ) -> tuple[Sequence[Device], Mapping[str, Sequence[Report]]]:
     """Create the devices, with the key that seals cached models, or the reason for which there is no cache.
 
-    Returns:
-        the devices, which the caller closes; and the candidates for their backends, by name of the device.
+    Return them, for the caller to close, and the candidates for their backends by name of the device.
 
     Raises:
         ValueError: a backend or an extension is unknown, or a device has no backend that can be used.

@@ -20,13 +20,9 @@ class Redirector(Protocol):
     def choose(
         self, request: session_pb2.OpenRequest, kind: str, sessions: int, identity: str
     ) -> session_pb2.SessionRedirect | None:
-        """Return where to send a client, or None to serve it here.
+        """Return where to send a client, which accepts a redirect, or None to serve it here.
 
-        Args:
-            request: the request of the client, which accepts a redirect.
-            kind: how the client has connected: "unix", or anything else for TCP.
-            sessions: number of sessions here.
-            identity: identity of the client.
+        Its kind of connection is "unix", or anything else for TCP. There are some sessions here.
 
         Raises:
             HalError: no worker is free for the identity, or no service of a fleet has what the client needs.

@@ -130,10 +130,7 @@ class MemoryQuota:
         return Reservation(self, client, None, size)
 
     def reserve_request(self, session: Session, size: int, copies: int = REQUEST_COPIES) -> Reservation | None:
-        """Count copies of a request of some bytes while its call runs or waits, or while an object keeps it.
-
-        Returns:
-            the reservation; None for a request that is too small to count.
+        """Count copies of a request while its call runs or waits, or while an object keeps it; None if it is small.
 
         Raises:
             HalError: RESOURCE_EXHAUSTED_TRANSIENT, limit service_memory_bytes.

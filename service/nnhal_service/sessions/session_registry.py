@@ -83,10 +83,8 @@ class SessionRegistry:
     def get(self, token: bytes, context: grpc.ServicerContext | None, *, connects: bool = False) -> Session:
         """Return the session with a token, for a call of its client.
 
-        Args:
-            token: the token.
-            context: of the call; None if the caller has proved in another way that it is the client of the session.
-            connects: whether the call keeps its connection open as long as it proves the identity.
+        The context is None if the caller has proved in another way that it is the client. `connects` tells whether the
+        call keeps its connection open as long as it proves the identity.
 
         Raises:
             HalError: SessionLostError: it has ended, never existed, or belongs to another identity.

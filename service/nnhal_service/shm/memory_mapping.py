@@ -22,12 +22,7 @@ _FIXED_SIZE = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 
 def map_memory(descriptor: int, limits: Limits, reserve: ReserveMemory = reserve_nothing) -> Memory:
-    """Map a memfd. The caller keeps the descriptor.
-
-    Args:
-        descriptor: of the memfd.
-        limits: the limits of the service.
-        reserve: reserves the memory until it is unmapped; raises to reject it.
+    """Map a memfd. The caller keeps the descriptor. `reserve` reserves the memory until it is unmapped.
 
     Raises:
         HalError: INVALID_ARGUMENT: it is not a memfd, not sealed, made of huge pages, or empty.

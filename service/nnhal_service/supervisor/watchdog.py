@@ -17,7 +17,6 @@ class Hang:
     """Why a worker counts as hanging.
 
     Attributes:
-        reason: for the log.
         activity: the work that does not end; None if there was no heartbeat.
     """
 
@@ -26,13 +25,9 @@ class Hang:
 
 
 def find_hang(status: WorkerStatus, activities: Sequence[Activity], heartbeat_ns: int, now_ns: int) -> Hang | None:
-    """Return why a worker counts as hanging, or None.
+    """Return why a worker counts as hanging, given its report on itself and its work in progress; or None.
 
-    Args:
-        status: its report on itself.
-        activities: its work in progress.
-        heartbeat_ns: nanoseconds without a heartbeat after which it counts as hanging.
-        now_ns: instant of CLOCK_BOOTTIME.
+    `heartbeat_ns` is the time without a heartbeat that is allowed; `now_ns` an instant of CLOCK_BOOTTIME.
     """
     if status.state is WorkerState.EMPTY:
         return None

@@ -22,7 +22,6 @@ class WorkerDirectory:
     """Row of one worker in the scoreboard, and its view of the others. Thread safe.
 
     Args:
-        status: what the worker reports at first.
         addresses: the addresses of each worker, by slot.
         exclusive: whether each worker serves one identity only.
     """
@@ -89,13 +88,9 @@ class WorkerDirectory:
         return self._status.state is WorkerState.DRAINING
 
     def choose(self, kind: str, sessions: int, session: bytes, identity: str = "") -> str:
-        """Return the address of the worker for a client, or "" to serve it here.
+        """Return the address of the worker for a client, or "" to serve it here: see `Redirector.choose`.
 
-        Args:
-            kind: how the client has connected: "unix", or anything else for TCP.
-            sessions: number of sessions here.
-            session: token of the session that it resumes; b"" for a new one.
-            identity: its identity.
+        The token of the session is b"" for a new one.
 
         Raises:
             HalError: RESOURCE_EXHAUSTED_TRANSIENT, limit workers: each worker serves one identity, and all of them

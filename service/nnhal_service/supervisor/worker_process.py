@@ -54,7 +54,6 @@ class WorkerProcess:
 
     Args:
         spec: describes it.
-        requests: descriptor of the socket to the process of the cache share.
         sockets: the inherited sockets, in the order of `spec.inherited`.
 
     Attributes:
@@ -64,10 +63,8 @@ class WorkerProcess:
         pid: id of its process; 0 until it has reported it.
         served_at: monotonic time at which it began to serve, or None.
         is_gone: whether its process has ended before it reported its id.
-        failure: why it could not start, or "".
         backends: ids of its backends, in the order of their numbers in the table of its work.
         stop_by: monotonic time at which it is killed, if it has been told to stop.
-        killed_because: why the supervisor has killed it, or "".
         is_idle: whether it serves no client any more, and is replaced.
         culprits: the work for which the supervisor has killed it.
     """

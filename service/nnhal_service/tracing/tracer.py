@@ -146,13 +146,7 @@ def _describe(span: DriverSpan) -> tuple[str, _Attributes]:
 
 
 def start_tracer(instance: str, ratio: float, *, operations: bool) -> ServiceTracer:
-    """Return a tracer that exports its spans.
-
-    Args:
-        instance: name of the process among those of the service.
-        ratio: share of the calls to trace whose client does not ask for it.
-        operations: whether traces have a span for each operation.
-    """
+    """Return a tracer that exports its spans, for the process with a name: see `Settings` for the other arguments."""
     # variables of OpenTelemetry come first
     sampler: Sampler | None = None
     if _SAMPLER not in os.environ:

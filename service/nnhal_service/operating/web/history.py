@@ -109,12 +109,7 @@ def _difference(old: Sequence[int], new: Sequence[int]) -> list[int]:
 def share_above(bounds: Sequence[float], counts: Sequence[int], limit: float) -> float | None:
     """Return the share of values above a limit, which is a bound; None if all classes are empty.
 
-    Classes of waits are too wide for quantiles.
-
-    Args:
-        bounds: upper bounds of the classes; the last class has none.
-        counts: number of values in each class.
-        limit: the limit.
+    Classes of waits are too wide for quantiles. The last class has no upper bound.
     """
     total = sum(counts)
     below = sum(count for bound, count in zip(bounds, counts, strict=False) if bound <= limit)

@@ -46,7 +46,6 @@ class SharedEntry:
     """A valid entry in a file.
 
     Attributes:
-        host: name of the machine that saved it.
         saved_at: when it did, in seconds since 1970.
         model: offset and size of the model cache in the file.
         data: offset and size of the data cache.

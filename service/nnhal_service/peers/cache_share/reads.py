@@ -43,7 +43,6 @@ class Read:
 
     Attributes:
         leader: the request whose file the object goes to.
-        limit: bytes that it may have.
         followers: further requests for the same object.
         is_running: whether a thread writes to the file.
         is_answered: whether the leader has its answer.

@@ -55,13 +55,10 @@ class FleetDirectory:
         self._addresses: tuple[MemberTable | None, dict[str, None]] = (None, {})
 
     def choose(self, request: session_pb2.OpenRequest, sessions: int, *, is_local: bool) -> SessionPlacement | None:
-        """Choose the member for a new session, and count the client there.
+        """Return the placement of a new session on another member, and count the client there; None to serve it here.
 
         This worker has some sessions. A local client, which has connected through a Unix socket, stays if this member
         will do.
-
-        Returns:
-            the placement on another member, or None to serve the client here.
 
         Raises:
             HalError: DEVICE_UNAVAILABLE: no member has what the client needs. RESOURCE_EXHAUSTED_TRANSIENT, limit

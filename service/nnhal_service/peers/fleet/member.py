@@ -13,10 +13,8 @@ class Member:
         id: its id, which no other member has.
         address: address for clients: HOST:PORT.
         generation: number of starts of the service, with which its id stays the same.
-        draining: whether it takes no more sessions.
         cpus: number of CPUs that it may use, at least 1.
         free_bytes: memory of the host that is available.
-        sessions: number of its sessions.
         executions: number of executions and preparations that run or wait.
         backends: versions of the backends that are ready, by id.
         models: keys of models that it holds, see `model_key`.

@@ -34,10 +34,8 @@ class WaitMeter:
     def update(self, executions: int, waited_s: float, queued: int) -> float:
         """Return the mean time since the last call, in seconds.
 
-        Args:
-            executions: number of executions that have ended since the start of the service.
-            waited_s: time that these have waited together.
-            queued: number of executions that wait.
+        The totals of the service are the executions that have ended, and the time that they have waited together. Some
+        are queued now.
         """
         now = self._clock()
         ended, waited, passed = executions - self._executions, waited_s - self._waited_s, now - self._at
