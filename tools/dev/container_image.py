@@ -58,12 +58,8 @@ def command_in(
 ) -> list[str]:
     """Return the command line that runs a program in the image: read-only, with few rights, and with its variables.
 
-    Args:
-        folder: folder of the image.
-        user: id of the user and of the group that run it.
-        mounts: folders of this machine that it may write, by their path inside.
-        variables: variables that differ from those of the image.
-        program: program of the image, with its arguments; by default the service.
+    `user` is the id of the user and of the group. `mounts` are folders of this machine that the program may write, by
+    their path inside. `variables` replace those of the image. The default of `program` is the service.
     """
     config = json.loads((folder / "config.json").read_text())
     program = program or [*config["Entrypoint"], *config["Cmd"]]

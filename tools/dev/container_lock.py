@@ -55,9 +55,7 @@ def pins(text: str) -> dict[str, tuple[str, int]]:
 def lock(required: Sequence[str], tools: Path) -> str:
     """Return the text of a lock file for some requirements, of current versions from PyPI.
 
-    Args:
-        required: the requirements.
-        tools: folder of the programs of an environment with pip-tools.
+    `tools` is the folder of the programs of an environment with pip-tools.
     """
     command = [tools / "pip-compile", "-", "--quiet", "--generate-hashes", "--allow-unsafe", "--strip-extras"]
     options = ["--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links", "--output-file", "-"]

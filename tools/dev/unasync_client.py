@@ -14,7 +14,8 @@ from pathlib import Path
 
 import unasync
 
-ROOT = Path(__file__).resolve().parents[2]
+from tools.dev.documents.markdown import ROOT, stale, write
+
 CLIENT = ROOT / "client/nnhal/client"
 MODULES = {
     ".": (
@@ -95,12 +96,12 @@ def main() -> None:
     check = parser.parse_args().check
     modules = {path: text for folder in MODULES for path, text in generate(folder).items()}
     if not check:
-        for path, text in modules.items():
-            path.write_text(text)
+        write(modules)
         print(f"{len(modules)} modules written")
         return
-    if stale := [path.name for path, text in modules.items() if not path.exists() or path.read_text() != text]:
-        raise SystemExit(f"stale: {', '.join(stale)}; run `python -m tools.dev.unasync_client`")
+    if outdated := stale(modules):
+        names = ", ".join(path.name for path in outdated)
+        raise SystemExit(f"stale: {names}; run `python -m tools.dev.unasync_client`")
     print(f"{len(modules)} generated modules are fresh")
 
 

@@ -24,11 +24,9 @@ class Row:
 
     Attributes:
         id: its id, for example "PM33".
-        demand: what the document demands.
         shown_by: tests ("path::test") and ids of the harness that show it.
         found_by: ids, faults ("fault NAME") and tests that find the defect; for rows that the audit found open.
         same_as: the rows that it repeats, whose tests it shares.
-        open: whether the audit found it open.
     """
 
     id: str

@@ -43,9 +43,7 @@ class RuleCheck:
     """A place that checks a rule.
 
     Attributes:
-        forbids: what the rule forbids, in words.
         messages: templates of the error messages.
-        path: path of the source file in the repository.
     """
 
     rule: str
