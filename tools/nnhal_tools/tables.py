@@ -1,4 +1,4 @@
-"""Tables of text for terminals."""
+"""Tables, and numbers with nouns, for terminals."""
 
 from collections.abc import Collection
 from typing import TYPE_CHECKING
@@ -15,3 +15,8 @@ def make_table(*headings: str, right: Collection[str] = ()) -> "Table":
     for heading in headings:
         table.add_column(heading, justify="right" if heading in right else "left")
     return table
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with a noun, for example "1 worker" or "2 workers"."""
+    return f"{count} {noun if count == 1 else f'{noun}s'}"

@@ -1,7 +1,7 @@
 """A load test: subjects take turns at each level, round by round, so that noise of the machine meets all of them."""
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -23,16 +23,10 @@ def run_bench(
     warmup_s: float,
     progress: Progress,
 ) -> list[LoadResult]:
-    """Measure all subjects at all levels.
+    """Measure all subjects at all levels, in each of some rounds. The results are in the order of the tasks.
 
-    Args:
-        tasks: one for each subject, in the order of the results.
-        levels: the load levels.
-        baseline: returns the task that one is compared with.
-        rounds: number of rounds, each of which measures everything.
-        duration_s: seconds of each subject at each level, in all rounds together.
-        warmup_s: seconds of calls that do not count, before each measurement.
-        progress: called before each measurement.
+    `baseline` returns the task that one is compared with. `duration_s` are the seconds of each subject at each level,
+    in all rounds together, and `warmup_s` those of calls before each measurement that do not count.
 
     Raises:
         BenchError: a client cannot run the model.
@@ -44,7 +38,7 @@ def run_bench(
         loads = []
         for task in tasks:
             progress(f"preparing {task.subject.label}")
-            loads.append(stack.enter_context(LoadGenerator(task, most, folder)))
+            loads.append(stack.enter_context(closing(LoadGenerator(task, most, folder))))
         for number in range(rounds):
             for at, level in enumerate(levels):
                 order = list(enumerate(loads))

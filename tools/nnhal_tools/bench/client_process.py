@@ -29,7 +29,6 @@ class ClientRun:
         warmup_s: seconds of calls that do not count.
         duration_s: seconds of calls that count.
         rate: calls per second of this client; 0 for a closed loop.
-        seed: seed of the arrival times.
         file: .npz file for the result.
     """
 

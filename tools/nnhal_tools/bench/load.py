@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 
@@ -32,7 +31,6 @@ class Sample:
     Attributes:
         latencies: seconds of each call that succeeded.
         measured: latency, time on the device and time in the driver of the calls that the service has measured.
-        errors: numbers of failed calls by reason.
         calls_per_s: calls per second that succeeded, of all clients.
         client_s: processor time of the clients per call.
         service_s: processor time of the service per call; None if unknown.
@@ -67,11 +65,7 @@ class _ClientProcess:
             raise BenchError("a client process has ended") from None
 
     def expect(self, word: str) -> None:
-        """Wait for a line.
-
-        Raises:
-            BenchError: the process ended or failed.
-        """
+        """Wait for a line."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline().strip()
         if line != word:
@@ -144,12 +138,6 @@ class LoadGenerator:
     def close(self) -> None:
         """End the processes."""
         self._stack.close()
-
-    def __enter__(self) -> "LoadGenerator":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
 
 
 def _combine(files: Sequence[Path], service_s: float | None) -> Sample:

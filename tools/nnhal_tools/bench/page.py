@@ -41,13 +41,7 @@ _Value = Callable[[LoadResult], float]
 
 
 def write_html(path: Path, model: str, results: Sequence[LoadResult]) -> None:
-    """Write the page to a file.
-
-    Args:
-        path: the file to write.
-        model: name of the model.
-        results: the results; those without a successful call are left out.
-    """
+    """Write the page to a file. Results without a successful call are left out."""
     shown = [result for result in results if result.latency_us]
     load = "arriving calls/s" if any(result.level.rate for result in shown) else "clients"
     plots = [

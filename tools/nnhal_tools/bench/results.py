@@ -32,8 +32,6 @@ class LoadResult:
     """Result of a subject at a level.
 
     Attributes:
-        calls: number of calls that succeeded.
-        errors: numbers of failed calls by reason.
         calls_per_s: throughput of the rounds.
         latency_us: mean and largest latency, and percentiles, of the calls of all rounds, in microseconds.
         split_us: the mean latency of the measured calls, divided into device (computing), driver (waiting for a slot,
@@ -62,13 +60,9 @@ class LoadResult:
 def summarize(
     subject: Subject, level: Level, samples: Sequence[Sample], baseline: Sequence[Sample] | None = None
 ) -> LoadResult:
-    """Return the result of the samples of all rounds.
+    """Return the result of the samples of all rounds, one for each.
 
-    Args:
-        subject: the subject.
-        level: the level.
-        samples: one for each round.
-        baseline: samples of the subject that this one is compared with, in the same rounds.
+    `baseline` are the samples of the subject that this one is compared with, in the same rounds.
     """
     latencies = np.concatenate([sample.latencies for sample in samples]) * 1e6
     errors: dict[str, int] = {}

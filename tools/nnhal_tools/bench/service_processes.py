@@ -15,9 +15,6 @@ class ServiceProcesses:
 
     The processor time of a service is unknown if it is on another machine, or belongs to a user whose processes this
     one may not see.
-
-    Args:
-        target: the address.
     """
 
     def __init__(self, target: str) -> None:

@@ -16,7 +16,6 @@ class Subject:
     Attributes:
         path: name of a path of `nnhal_tools.bench.paths`.
         target: address of the service; "" for the engine.
-        label: name in reports.
     """
 
     path: str
@@ -29,7 +28,6 @@ class Level:
     """Load of one measurement.
 
     Attributes:
-        clients: number of client processes.
         rate: calls per second of all clients together, which arrive at random; 0: each client makes its next call when
             the last one has ended.
     """
@@ -51,7 +49,6 @@ class ClientTask:
     Attributes:
         model: path of the .tflite file.
         inputs: path of an .npz file with one array for each input, in order.
-        subject: the path and the service.
         device: name of the device; "" for the first.
         shapes: shapes of inputs, by name.
         fallback: whether the client runs operations that the device does not support.

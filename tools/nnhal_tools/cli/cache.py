@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from nnhal_tools.cli.console import make_console, print_json, print_table, print_text, show_status
+from nnhal_tools.cli.console import format_age, make_console, print_json, print_table, print_text, show_status
 from nnhal_tools.cli.errors import FAILED, CommandError, as_command_errors
 from nnhal_tools.cli.options import Json, at_least
 from nnhal_tools.cli.services.service_settings import service_settings
@@ -227,20 +227,13 @@ def _show(root: Path, entries: "Sequence[EntryInfo]") -> None:
             entry.token.hex()[:_TOKEN_DIGITS],
             entry.identity or "?",
             f"{entry.size:,}",
-            _ago(now - entry.saved_at),
-            _ago(now - entry.last_used_at),
+            f"{format_age(now - entry.saved_at)} ago",
+            f"{format_age(now - entry.last_used_at)} ago",
             str(entry.hits),
             entry.backends,
             entry.origin or "here",
         )
     print_table(console, table)
-
-
-def _ago(seconds: float) -> str:
-    for unit, name in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= unit:
-            return f"{seconds / unit:.0f} {name} ago"
-    return f"{max(seconds, 0):.0f} s ago"
 
 
 def _count(number: int) -> str:

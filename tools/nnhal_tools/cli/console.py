@@ -24,12 +24,16 @@ _PIPE_WIDTH = 10_000
 """Columns of output that is not a terminal, so that nothing is cut off or wrapped."""
 
 
-def make_console() -> "Console":
-    """Return a console on stdout that prints text unchanged, because names and labels may look like rich's markup."""
+def make_console(*, stderr: bool = False) -> "Console":
+    """Return a console that prints text unchanged, because names and labels may look like rich's markup.
+
+    Progress is on stderr, so that it is separate from the output of a command.
+    """
     from rich.console import Console
 
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH
-    return Console(highlight=False, markup=False, emoji=False, width=width)
+    is_terminal = (sys.stderr if stderr else sys.stdout).isatty()
+    width = None if is_terminal or "COLUMNS" in os.environ else _PIPE_WIDTH
+    return Console(stderr=stderr, highlight=False, markup=False, emoji=False, width=width)
 
 
 def print_json(value: object) -> None:
@@ -51,10 +55,10 @@ def print_table(console: "Console", table: "Table") -> None:
     If the words of a row do not fit beside each other, the cells of each row are printed below each other.
     """
     columns = [_ColumnText.of(column) for column in table.columns]
-    available = _available_width(console, columns)
-    if sum(column.longest_word for column in columns) > available:
+    if not words_fit(console, table):
         console.print(_to_records(columns), crop=False)
         return
+    available = _available_width(console, columns)
     if sum(column.longest_line for column in columns) > available:
         for column, width in zip(table.columns, _distribute(available, columns), strict=True):
             column.width = width
@@ -119,7 +123,7 @@ def _to_records(columns: Sequence[_ColumnText]) -> "Table":
 
 def show_status(text: str) -> "AbstractContextManager[Status]":
     """Return a status line for the duration of a `with` block. Only a terminal on stderr shows it."""
-    return _progress_console().status(text, spinner="line")
+    return make_console(stderr=True).status(text, spinner="line")
 
 
 def show_connecting(target: str | None) -> "AbstractContextManager[Status]":
@@ -128,24 +132,15 @@ def show_connecting(target: str | None) -> "AbstractContextManager[Status]":
 
 
 def make_progress(console: "Console | None" = None) -> "Progress":
-    """Return a bar for steps, with a description and the elapsed time.
+    """Return a bar for steps, with a description and the elapsed time. Only a terminal shows it.
 
-    Args:
-        console: the console that also prints other lines meanwhile. By default, the bar is on stderr. Only a terminal
-            shows the bar.
+    The console is the one that also prints other lines meanwhile; by default, the bar is on stderr.
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    console = console or _progress_console()
+    console = console or make_console(stderr=True)
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-
-
-def _progress_console() -> "Console":
-    """Return a console on stderr, so that progress is separate from the output of a command."""
-    from rich.console import Console
-
-    return Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
 # ---- Short texts ---------------------------------------------------------------------------------------
@@ -184,8 +179,3 @@ def format_age(seconds: float) -> str:
 def printable(text: str) -> str:
     """Return a text without control characters: clients choose their names, which must not control the terminal."""
     return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
-
-
-def counted(count: int, noun: str) -> str:
-    """Return a number with a noun, for example "1 worker" or "2 workers"."""
-    return f"{count} {noun if count == 1 else f'{noun}s'}"

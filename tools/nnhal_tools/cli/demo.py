@@ -34,8 +34,6 @@ class Classification:
 
     Attributes:
         answers: the digit with the highest probability, for each image.
-        prepare_s: seconds of the preparation.
-        execute_s: seconds of each execution.
     """
 
     answers: "npt.NDArray[np.int64]"
@@ -59,7 +57,9 @@ def demo() -> None:
         status.stop()
         result = _classify(console, service, images)
     correct = int((result.answers == labels).sum())
-    _print_summary(console, service, len(images))
+    print_text(console, f"A service ran as process {service.pid} and listened on {service.target}.")
+    console.print("It received the model over gRPC and prepared it. It then received")
+    console.print(f"{len(images)} images, one at a time, and returned ten probabilities for each.")
     _draw(console, images, result.answers, labels)
     console.print(f"accuracy {correct / len(labels):.1%} ({correct} of {len(labels)} held-back digits)")
     console.print(
@@ -93,12 +93,6 @@ def _classify(console: "Console", service: "EmbeddedService", images: "Bytes") -
             execute_s.append(time.perf_counter() - start)
             answers.append(outputs["probabilities"][0].argmax())
     return Classification(np.array(answers), prepare_s, execute_s)
-
-
-def _print_summary(console: "Console", service: "EmbeddedService", count: int) -> None:
-    print_text(console, f"A service ran as process {service.pid} and listened on {service.target}.")
-    console.print("It received the model over gRPC and prepared it. It then received")
-    console.print(f"{count} images, one at a time, and returned ten probabilities for each.")
 
 
 def _draw(console: "Console", images: "Bytes", answers: "npt.NDArray[np.int64]", labels: "Bytes") -> None:

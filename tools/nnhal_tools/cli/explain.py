@@ -71,10 +71,10 @@ def explain(
     imported = describe_import(report, loaded)
     explanation = ModelExplanation(imported, placed, missing)
     if html:
-        from nnhal_tools.explain.page import write_html
+        from nnhal_tools.explain.page import render_page
 
         with writing(html):
-            write_html(html, model.name, loaded, explanation)
+            html.write_text(render_page(model.name, loaded, explanation), "utf-8")
     if as_json:
         print_json(explanation.as_json())
     else:

@@ -4,15 +4,15 @@ from collections import defaultdict
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from nnhal_tools.cli.console import counted, make_console, print_json, print_table, print_text, show_connecting
+from nnhal_tools.cli.console import make_console, print_json, print_table, print_text, show_connecting
 from nnhal_tools.cli.options import CONNECT_S, DeviceName, Json, Target
 from nnhal_tools.cli.security_options import with_security
-from nnhal_tools.tables import make_table
+from nnhal_tools.tables import counted, make_table
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from nnhal.types import Capabilities, PerformanceInfo
+    from nnhal.types import Capabilities
 
 
 @with_security
@@ -62,16 +62,12 @@ def _capabilities(capabilities: "Capabilities") -> dict[str, Any]:
     from nnhal.types import type_name
 
     return {
-        "operand_types": {type_name(p.type): _performance(p.info) for p in capabilities.operand_performance},
-        "relaxed_float32_to_float16_scalar": _performance(capabilities.relaxed_float32_to_float16_performance_scalar),
-        "relaxed_float32_to_float16_tensor": _performance(capabilities.relaxed_float32_to_float16_performance_tensor),
-        "if": _performance(capabilities.if_performance),
-        "while": _performance(capabilities.while_performance),
+        "operand_types": {type_name(p.type): asdict(p.info) for p in capabilities.operand_performance},
+        "relaxed_float32_to_float16_scalar": asdict(capabilities.relaxed_float32_to_float16_performance_scalar),
+        "relaxed_float32_to_float16_tensor": asdict(capabilities.relaxed_float32_to_float16_performance_tensor),
+        "if": asdict(capabilities.if_performance),
+        "while": asdict(capabilities.while_performance),
     }
-
-
-def _performance(info: "PerformanceInfo") -> dict[str, float]:
-    return {"exec_time": info.exec_time, "power_usage": info.power_usage}
 
 
 def _show(facts: dict[str, Any]) -> None:

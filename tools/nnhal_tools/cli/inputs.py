@@ -38,11 +38,7 @@ def read_inputs(
 ) -> list[AnyArray]:
     """Return the inputs that a command's options name: an image, arrays from files, or random ones.
 
-    Args:
-        model: the model. Its states are not among the inputs.
-        image: an image, for a model with one input.
-        files: .npy files in the order of the inputs, or one .npz archive with the names of the inputs.
-        metadata: the metadata of the inputs.
+    `files` are .npy files in the order of the inputs without states, or one .npz archive with the names of the inputs.
 
     Raises:
         CommandError: both are given, a file is unusable, or the arrays do not fit the model.
@@ -97,12 +93,7 @@ def _state_inputs(model: Model) -> set[int]:
 
 
 def read_image(path: Path, operands: Sequence[Operand], metadata: TensorMetadata | None = None) -> AnyArray:
-    """Return an image as the only input of a model.
-
-    Args:
-        path: the image file.
-        operands: the operands of the model's inputs.
-        metadata: the metadata of the input, with the normalization of float32 elements.
+    """Return an image as the only input of a model. The metadata has the normalization of float32 elements.
 
     Returns:
         the image, resized with bilinear filtering to the input's [1,H,W,C], in its dtype.

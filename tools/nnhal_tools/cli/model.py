@@ -17,12 +17,9 @@ if TYPE_CHECKING:
 def load_model(
     path: Path, shapes: "Mapping[str, Sequence[int | None]] | None" = None, *, extension: bool = True
 ) -> "Model":
-    """Return the model of a .tflite file.
+    """Return the model of a .tflite file, with the extension also if NNAPI lacks some of its operators.
 
-    Args:
-        path: the file.
-        shapes: shapes of inputs by name, in place of those of the file.
-        extension: whether operators that NNAPI lacks become operations of the LiteRT extension.
+    `shapes` are shapes of inputs by name, in place of those of the file.
 
     Raises:
         CommandError: the file is unreadable, or contains something that NNAPI cannot express.

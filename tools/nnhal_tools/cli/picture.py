@@ -23,13 +23,7 @@ def shows_pictures(console: "Console") -> bool:
 
 
 def beside_picture(console: "Console", path: Path, table: "Table") -> "RenderableType":
-    """Return a picture and a table: beside each other, or one below the other if the terminal is narrow.
-
-    Args:
-        console: the terminal.
-        path: the file of the picture, which is an image.
-        table: the table.
-    """
+    """Return a picture and a table: beside each other, or one below the other if the terminal is narrow."""
     from rich.console import Group
     from rich.table import Table as Grid
 

@@ -44,15 +44,7 @@ def interpret(
     input_shapes: Sequence[tuple[int, ...]],
     labels: Sequence[str],
 ) -> Finding | None:
-    """Return the meaning of outputs, or None if no name, metadata or shape tells it.
-
-    Args:
-        outputs: the outputs.
-        operands: their operands.
-        names: their names.
-        metadata: the metadata of the model.
-        input_shapes: the shapes of the inputs.
-        labels: the labels that the user has given, or ().
+    """Return the meaning of outputs, or None if no name, metadata or shape tells it. `labels` are the user's, or ().
 
     Raises:
         CommandError: there are labels, but nothing that they belong to.
@@ -74,11 +66,7 @@ def interpret(
 
 
 def read_labels(path: Path, classes: int) -> list[str]:
-    """Return the labels of a file, one per line.
-
-    Args:
-        path: the file.
-        classes: the number of classes of the model, or 0 if it is unknown.
+    """Return the labels of a file, one per line. `classes`: number of classes of the model, or 0 if it is unknown.
 
     Raises:
         CommandError: the file is unreadable, or has another number of labels than the model has classes.
@@ -139,11 +127,8 @@ def require_output_path(path: Path | None, output_count: int) -> None:
 def save_outputs(path: Path, outputs: Sequence[AnyArray], names: Sequence[str]) -> list[Path]:
     """Save outputs, not dequantized, and return the files.
 
-    Args:
-        path: a .npy file for one output, a .npz archive, or otherwise a folder for files NAME.npy. Characters that a
-            file name cannot have become "_".
-        outputs: the outputs.
-        names: their names.
+    The path is a .npy file for one output, a .npz archive, or otherwise a folder for files NAME.npy. Characters that a
+    file name cannot have become "_".
 
     Raises:
         CommandError: a file is not writable.

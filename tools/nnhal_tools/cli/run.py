@@ -46,10 +46,6 @@ class RunResult:
 
     Attributes:
         outputs: the outputs of the last execution, without states.
-        operands: the operands of the outputs.
-        names: the names of the outputs.
-        prepare_s: seconds of the preparation.
-        execute_s: seconds of each execution.
         profiles: profiled executions, if they were requested.
         device_ns: time of the fastest ordinary execution on the device, if there are profiled ones.
         fallback: the placement, if this machine runs a part of the model.
@@ -184,6 +180,7 @@ def _run(
     fallback: bool,
 ) -> RunResult:
     import nnhal
+    from nnhal.client.fallback.placement import FallbackPlacement
     from nnhal_tools.cli.inputs import with_initial_states
     from nnhal_tools.cli.results import output_names
 
@@ -204,7 +201,8 @@ def _run(
         states = {state.output_index for state in model.states}
         operands = [operand for i, operand in enumerate(prepared.outputs) if i not in states]
         names = output_names(outputs.names, len(outputs))
-        result = RunResult(outputs, operands, names, prepare_s, execute_s, fallback=_fallback_of(prepared))
+        placement = prepared.placement if isinstance(prepared.placement, FallbackPlacement) else None
+        result = RunResult(outputs, operands, names, prepare_s, execute_s, fallback=placement)
         return _profiled(status, result, prepared, with_initial_states(model, arrays), deadline) if profile else result
 
 
@@ -227,13 +225,6 @@ def _profiled(
         profiles.append(prepared.profile(arrays, deadline=deadline))
     device_ns = min(outputs.timing.time_on_device_ns for outputs in ordinary)
     return replace(result, profiles=profiles, device_ns=device_ns)
-
-
-def _fallback_of(prepared: "PreparedModel | PartitionedModel") -> "FallbackPlacement | None":
-    """Return the placement of a model of which this machine runs a part."""
-    from nnhal.client.fallback.placement import FallbackPlacement
-
-    return prepared.placement if isinstance(prepared.placement, FallbackPlacement) else None
 
 
 def _fallback_as_json(fallback: "FallbackPlacement | None") -> dict[str, Any] | None:
@@ -278,11 +269,7 @@ def _to_json(
 
 
 def _write_trace(path: Path, model: "Model", result: RunResult) -> int:
-    """Write the trace, and return the number of its spans.
-
-    Raises:
-        CommandError: the file is not writable.
-    """
+    """Write the trace, and return the number of its spans."""
     import json
 
     from nnhal.profiling import trace

@@ -7,16 +7,7 @@ from typing import Any
 
 from nnhal import litert_extension
 from nnhal.client.fallback.placement import FallbackPlacement, OperationSide, PartitionSide
-from nnhal.types import (
-    Model,
-    Operand,
-    OperationPlacement,
-    Placement,
-    Span,
-    SpanKind,
-    operation_name,
-    type_name,
-)
+from nnhal.types import Model, Operand, Placement, Span, SpanKind, operation_name, type_name
 from nnhal_tools.explain.times import RunTimes, partition_times
 
 
@@ -159,7 +150,9 @@ def _operation_rows(
             "backend": placed.backend,
             "is_fallback": isinstance(placed, OperationSide) and placed.is_fallback,
             "partition": partition_of.get((0, index)),
-            "refusals": _refusal_rows(placed),
+            "refusals": [
+                {key: getattr(each, key) for key in ("backend", "reason", "nearest")} for each in placed.refusals
+            ],
         }
         for index, (origin, operation, placed) in enumerate(
             zip(origins, model.main.operations, placements, strict=True)
@@ -178,7 +171,3 @@ def _extension_types(model: Model) -> dict[int, str]:
 def operand_text(operand: Operand, names: Mapping[int, str]) -> str:
     """Return the type and shape of an operand. `names`: those of types of extensions."""
     return f"{names.get(operand.type) or type_name(operand.type)} {list(operand.dimensions)}"
-
-
-def _refusal_rows(placed: OperationPlacement) -> list[dict[str, str]]:
-    return [{"backend": each.backend, "reason": each.reason, "nearest": each.nearest} for each in placed.refusals]

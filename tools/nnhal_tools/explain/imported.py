@@ -43,7 +43,6 @@ class ImportedFile:
 
     Attributes:
         inputs: the model's inputs: name, type, shape and quantization, and whether it holds a variable.
-        outputs: its outputs.
         operators: for each operator of the file its name, outcome, NNAPI operations, reason, tensors and options.
         regions: number of regions of the LiteRT extension.
         problem: why the file cannot be imported, or "".
@@ -72,12 +71,7 @@ class ImportedFile:
 
 
 def describe_import(report: ImportReport, model: Model | None) -> ImportedFile:
-    """Return the rows of an import.
-
-    Args:
-        report: the report.
-        model: the model, if the file could be imported.
-    """
+    """Return the rows of an import. There is no model if the file cannot be imported."""
     graph = report.graph
     names, states = (model.operation_names, model.states) if model is not None else ((), ())
     inputs, outputs = {state.input_index for state in states}, {state.output_index for state in states}

@@ -21,8 +21,6 @@ class GraphLayout:
     Attributes:
         positions: (column, layer) of each node.
         routes: for each edge, the positions of its nodes and those in between.
-        columns: the width of the grid.
-        layers: the height of the grid.
     """
 
     positions: Sequence[tuple[float, int]]

@@ -8,6 +8,7 @@ from typing import Any
 from nnhal.tflite.report import ImportOutcome
 from nnhal_tools.explain.explanation import Explanation
 from nnhal_tools.explain.imported import ImportedFile
+from nnhal_tools.tables import counted
 
 
 @dataclass(frozen=True)
@@ -15,8 +16,6 @@ class ModelExplanation:
     """An import with its placement.
 
     Attributes:
-        imported: the import.
-        placed: the placement, or None.
         missing: why there is no placement, or why it has no times, or "".
     """
 
@@ -58,17 +57,19 @@ class ModelExplanation:
         """Return the totals as lines."""
         imported, placed = self.imported, self.placed
         outcomes = ", ".join(f"{count} {outcome}" for outcome, count in imported.totals.items())
-        regions = f" in {_count(imported.regions, 'region')}" if imported.regions else ""
-        lines = [f"{_count(len(imported.operators), 'operator')}: {outcomes or 'none'}{regions}"]
+        regions = f" in {counted(imported.regions, 'region')}" if imported.regions else ""
+        lines = [f"{counted(len(imported.operators), 'operator')}: {outcomes or 'none'}{regions}"]
         if imported.problem:
             lines.append(f"cannot be imported: {imported.problem}")
         if placed is None:
             return [*lines, f"no placement: {self.missing}"]
         backends = ", ".join(f"{count} {backend}" for backend, count in placed.backends.items())
-        partitions = _count(len(placed.partitions), "partition")
-        lines.append(f"{_count(len(placed.operations), 'operation')} in {partitions}: {backends}")
+        partitions = counted(len(placed.partitions), "partition")
+        lines.append(f"{counted(len(placed.operations), 'operation')} in {partitions}: {backends}")
         if placed.fallback is not None:
-            lines.append(f"{_count(self.fallback_operators, 'operator')} on this machine: {placed.fallback['summary']}")
+            lines.append(
+                f"{counted(self.fallback_operators, 'operator')} on this machine: {placed.fallback['summary']}"
+            )
         return [*lines, f"no times: {self.missing}"] if self.missing else lines
 
 
@@ -86,7 +87,3 @@ def _operations_text(operations: Sequence[int]) -> str:
 def _repeated(types: Sequence[str]) -> str:
     """Return names in their first order, with counts: "2 MUL, ADD"."""
     return ", ".join(name if count == 1 else f"{count} {name}" for name, count in Counter(types).items())
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -5,7 +5,6 @@ Without a placement, the page has the graph of the file's operators, colored by 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from nnhal.tflite.report import ImportOutcome
@@ -40,8 +39,6 @@ class _Node:
         title: its number and type.
         caption: the shape of its first output.
         kind: the backend or the outcome, which decides the color.
-        tooltip: a line for the mouse.
-        facts: the details.
     """
 
     title: str
@@ -51,23 +48,8 @@ class _Node:
     facts: Sequence[Fact]
 
 
-def write_html(path: Path, name: str, model: Model | None, explanation: ModelExplanation) -> None:
-    """Write the page to a file.
-
-    Args:
-        path: the file to write.
-        name: the name of the model.
-        model: the model, if it could be imported.
-        explanation: the explanation of the model.
-
-    Raises:
-        OSError: the file is not writable.
-    """
-    path.write_text(render_page(name, model, explanation), encoding="utf-8")
-
-
 def render_page(name: str, model: Model | None, explanation: ModelExplanation) -> str:
-    """Return the text of the page."""
+    """Return the text of the page. There is no model if the file cannot be imported."""
     imported, placed = explanation.imported, explanation.placed
     if model is None or placed is None:
         nodes, edges = _operator_nodes(imported.operators), _operator_edges(imported.operators)
@@ -117,15 +99,17 @@ def _operation_node(row: Mapping[str, Any], placed: Explanation, operators: Sequ
     """Return the node of an operation of the model."""
     sources = [operator for operator in operators if row["operation"] in operator["operations"]]
     partition = "" if row["partition"] is None else f", partition {row['partition']}"
-    facts: list[Fact] = [("from", [row["origin"]] if row["origin"] else [])]
-    facts += [("operands read", row["inputs"]), ("operands written", row["outputs"])]
-    time = _time(row, placed)
-    facts.append(("time", [time] if time else []))
     backend = backend_text(row) + partition if row["backend"] else "no backend: it is not supported"
-    facts.append(("runs on", [backend]))
+    facts: list[Fact] = [
+        ("from", [row["origin"]]),
+        ("operands read", row["inputs"]),
+        ("operands written", row["outputs"]),
+        ("time", [_time(row, placed)]),
+        ("runs on", [backend]),
+    ]
     for refusal in row["refusals"]:
         facts.append((f"{refusal['backend']} does not support it", [refusal["reason"]]))
-        facts.append((f"nearest supported by {refusal['backend']}", [refusal["nearest"]] if refusal["nearest"] else []))
+        facts.append((f"nearest supported by {refusal['backend']}", [refusal["nearest"]]))
     for operator in sources:
         facts += _operator_facts(operator, with_title=len(sources) > 1)
     reasons = "; ".join(f"{refusal['backend']}: {refusal['reason']}" for refusal in row["refusals"])
@@ -174,7 +158,8 @@ def _tensor_lines(rows: Sequence[Mapping[str, Any] | None]) -> list[str]:
 
 
 def _filled(facts: Sequence[Fact]) -> list[Fact]:
-    return [(name, lines) for name, lines in facts if lines]
+    """Return the facts that have a text."""
+    return [(name, lines) for name, lines in facts if any(lines)]
 
 
 def _operation_edges(model: Model) -> list[Edge]:

@@ -33,9 +33,7 @@ def operators_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 def operations_table(placed: Explanation, *, narrow: bool) -> Table:
     """Return the operations of the model, with the backends and the reasons.
 
-    Args:
-        placed: the operations.
-        narrow: for narrow terminals: operators of the file are below operations, and outputs below inputs.
+    In narrow terminals, operators of the file are below operations, and outputs below inputs.
     """
     timed = any("time_us" in row for row in placed.partitions)
     headings = ["", "operation\noperator of the file", "first input\noutput"]

@@ -21,7 +21,6 @@ class PartitionTimes:
     """Times of one run of a partition of main, in nanoseconds.
 
     Attributes:
-        total_ns: the whole run.
         operations_ns: its single operations; 0 if the backend does not report them.
         other_ns: other work that the backend reports.
     """
@@ -42,8 +41,6 @@ class RunTimes:
     """Times on the device of a profiled execution and of an ordinary one, in nanoseconds.
 
     Attributes:
-        ordinary_ns: the fastest ordinary execution.
-        profiled_ns: the profiled execution.
         partitions: its partitions of main.
     """
 
@@ -101,16 +98,13 @@ def partition_times(spans: Sequence[Span]) -> tuple[PartitionTimes, ...]:
     partitions = sorted(
         (s for s in spans if s.kind == SpanKind.PARTITION and s.subgraph == 0), key=lambda s: s.start_ns
     )
-    return tuple(_partition_times(whole, inner[_slice(starts, whole)]) for whole in partitions)
+    return tuple(_partition_times(whole, inner, starts) for whole in partitions)
 
 
-def _slice(starts: Sequence[int], whole: Span) -> slice:
-    return slice(bisect_left(starts, whole.start_ns), bisect_right(starts, whole.start_ns + whole.duration_ns))
-
-
-def _partition_times(whole: Span, inner: Sequence[Span]) -> PartitionTimes:
+def _partition_times(whole: Span, inner: Sequence[Span], starts: Sequence[int]) -> PartitionTimes:
+    first, end = bisect_left(starts, whole.start_ns), bisect_right(starts, whole.start_ns + whole.duration_ns)
     sums = {SpanKind.OPERATION: 0, SpanKind.WORK: 0}
-    for span in inner:
+    for span in inner[first:end]:
         sums[SpanKind(span.kind)] += span.duration_ns
     return PartitionTimes(whole.operations, whole.duration_ns, sums[SpanKind.OPERATION], sums[SpanKind.WORK])
 

@@ -29,7 +29,6 @@ class Box:
     """Object in a picture. Coordinates are ratios of the picture's size.
 
     Attributes:
-        class_: number of its class.
         label: label of its class, or "".
     """
 

@@ -35,7 +35,6 @@ class OutputView:
     """Output of a model.
 
     Attributes:
-        values: its real values.
         are_integers: whether its elements are integers that are not quantized.
         metadata: its metadata, with empty fields if the file has none.
     """
@@ -56,8 +55,6 @@ class Execution:
     """Inputs and outputs of an execution.
 
     Attributes:
-        outputs: the outputs.
-        input_shapes: shapes of the inputs.
         labels: the labels that the user has given, or ().
     """
 
@@ -88,7 +85,6 @@ class Finding(ABC):
     """Meaning of outputs.
 
     Attributes:
-        kind: the kind of the outputs.
         reason: the names, metadata or shapes that tell the kind.
         positions: positions of the outputs that it explains.
     """

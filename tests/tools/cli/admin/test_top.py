@@ -29,8 +29,7 @@ from nnhal.admin.v1.admin_pb2 import (
     WarningSnapshot,
     WorkerSnapshot,
 )
-from nnhal_tools.cli.admin.rates import Rates, rates_between
-from nnhal_tools.cli.admin.screen import SORTS, render_screen
+from nnhal_tools.cli.admin.screen import SORTS, Rates, rates_between, render_screen
 from tests.end_to_end.support.service_process import Service
 from tests.tools.cli.command import PROGRAM, invoke
 

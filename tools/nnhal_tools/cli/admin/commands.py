@@ -9,7 +9,6 @@ from nnhal.admin.plain import to_plain
 from nnhal_tools.cli.admin.columns import cells
 from nnhal_tools.cli.admin.connection import Service, StateDirectory, Worker, connected
 from nnhal_tools.cli.console import (
-    counted,
     format_age,
     format_bytes,
     make_console,
@@ -20,7 +19,7 @@ from nnhal_tools.cli.console import (
 )
 from nnhal_tools.cli.options import Json
 from nnhal_tools.cli.security_options import with_security
-from nnhal_tools.tables import make_table
+from nnhal_tools.tables import counted, make_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -37,11 +37,7 @@ Worker: TypeAlias = Annotated[int | None, typer.Option("--worker", metavar="N", 
 
 
 class AdminConnection:
-    """Connection to one service.
-
-    Attributes:
-        address: address of its administration.
-    """
+    """Connection to one service."""
 
     def __init__(self, address: str, stub: "AdminStub") -> None:
         self.address = address
@@ -67,21 +63,13 @@ class AdminConnection:
             raise CommandError(_reason(error, self.address), FAILED) from None
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the state of the service.
-
-        Raises:
-            CommandError: as for `call`.
-        """
+        """Return the state of the service."""
         return to_plain(self.call("GetSnapshot").snapshot)
 
 
 @contextmanager
 def connected(target: str | None, state_dir: Path | None) -> Iterator[AdminConnection]:
-    """Connect to the service that the options of a command name.
-
-    Raises:
-        CommandError: there is none, or several.
-    """
+    """Connect to the service that the options of a command name. There must be one."""
     from nnhal.admin.v1 import admin_pb2_grpc
     from nnhal.client.security.options import NO_OPTIONS
     from nnhal.client.security.security import secured

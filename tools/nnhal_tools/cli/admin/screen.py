@@ -1,15 +1,55 @@
-"""Screen of `nnhal top`: a snapshot of a service as lines that fit a terminal."""
+"""Screen of `nnhal top`: a snapshot of a service, and the rates since the one before, as lines that fit a terminal."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from nnhal.admin.quantiles import quantile
 from nnhal_tools.cli.admin.columns import cells
-from nnhal_tools.cli.admin.rates import Rates
-from nnhal_tools.cli.console import counted, format_age, format_bytes, format_seconds, printable
+from nnhal_tools.cli.console import format_age, format_bytes, format_seconds, printable
+from nnhal_tools.tables import counted
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Changes between two snapshots.
+
+    Attributes:
+        executions_s: executions a second; None if there is no earlier snapshot.
+        failed_s: failed ones a second; None if there is no earlier snapshot.
+        p50_s, p99_s: quantiles 0.5 and 0.99 of the durations in seconds; None if nothing was executed.
+        uses_s: executions a second of each model, by id.
+    """
+
+    executions_s: float | None
+    failed_s: float | None
+    p50_s: float | None
+    p99_s: float | None
+    uses_s: Mapping[str, float]
+
+
+def rates_between(earlier: Mapping[str, Any] | None, later: Mapping[str, Any]) -> Rates:
+    """Return the changes between two snapshots. Without an earlier one, quantiles are over the whole time."""
+    load = later["load"]
+    bounds, durations = load["bounds_s"], load["durations"]
+    if earlier is None:
+        return Rates(None, None, quantile(bounds, durations, 0.5), quantile(bounds, durations, 0.99), {})
+    seconds = max(later["at"] - earlier["at"], 1e-3)
+    before = earlier["load"]
+    counts = [max(0, new - old) for new, old in zip(durations, before["durations"], strict=True)]
+    uses = {model["id"]: model["uses"] for model in earlier["models"]}
+    return Rates(
+        max(0, load["executions"] - before["executions"]) / seconds,
+        max(0, load["rejected"] - before["rejected"]) / seconds,
+        quantile(bounds, counts, 0.5),
+        quantile(bounds, counts, 0.99),
+        {model["id"]: max(0, model["uses"] - uses.get(model["id"], 0)) / seconds for model in later["models"]},
+    )
+
 
 Key = Callable[[Mapping[str, Any], Rates], Any]
 
@@ -32,14 +72,9 @@ _STATE_STYLES = {"serving": "green", "ready": "green", "skipped": "dim"}
 def render_screen(
     snapshot: Mapping[str, Any], rates: Rates, sort: str, *, height: int | None, note: str = ""
 ) -> "RenderableType":
-    """Return the screen of a snapshot.
+    """Return the screen of a snapshot, with the rates since the snapshot before.
 
-    Args:
-        snapshot: the state.
-        rates: changes since the snapshot before.
-        sort: key of SORTS.
-        height: number of lines; None to show everything.
-        note: text of the last line; "" for none.
+    `sort` is a key of SORTS. Without a height, everything is shown. The note is the last line, unless it is empty.
     """
     from rich.console import Group
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nnhal_tools.cli.admin.connection import AdminConnection, Service, StateDirectory, connected
-from nnhal_tools.cli.admin.rates import rates_between
 from nnhal_tools.cli.console import make_console, print_json
 from nnhal_tools.cli.errors import CommandError
 from nnhal_tools.cli.options import Json, at_least
@@ -49,7 +48,7 @@ def top(
 
 
 def _print_once(console: "Console", service: AdminConnection, interval_s: float, *, as_json: bool) -> None:
-    from nnhal_tools.cli.admin.screen import render_screen
+    from nnhal_tools.cli.admin.screen import rates_between, render_screen
 
     snapshot = service.snapshot()
     if as_json:
@@ -66,7 +65,7 @@ def _show_live(console: "Console", service: AdminConnection, interval_s: float) 
     """Show the service until the user quits. A service that does not answer for a while is shown as it was."""
     from rich.live import Live
 
-    from nnhal_tools.cli.admin.screen import KEYS, render_screen
+    from nnhal_tools.cli.admin.screen import KEYS, rates_between, render_screen
 
     snapshot, earlier, sort, note, paused = service.snapshot(), None, "calls", KEYS, False
     rates = rates_between(None, snapshot)

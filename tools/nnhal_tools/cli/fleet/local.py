@@ -21,11 +21,7 @@ _PROGRAM = "nnhal_fleet.ray_cluster.local_cluster"
 
 @dataclass(frozen=True, slots=True)
 class LocalClusterFile:
-    """File that names the cluster of this user.
-
-    Attributes:
-        path: the file.
-    """
+    """File that names the cluster of this user."""
 
     path: Path
 
@@ -46,10 +42,7 @@ class LocalClusterFile:
 def start_cluster(file: LocalClusterFile, hosts: int, max_hosts: int = 0) -> str:
     """Start a cluster in the background, and return its address.
 
-    Args:
-        file: the file that names it.
-        hosts: number of hosts.
-        max_hosts: number of further hosts that its autoscaler may start; 0 for a cluster without one.
+    `max_hosts` is the number of further hosts that its autoscaler may start; 0 for a cluster without one.
 
     Raises:
         CommandError: one runs already, or it does not start.

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from nnhal_tools.cli.console import counted, make_console, print_json, print_table, print_text
+from nnhal_tools.cli.console import make_console, print_json, print_table, print_text
 from nnhal_tools.cli.errors import FAILED, as_command_errors
 from nnhal_tools.cli.options import Json
 from nnhal_tools.cli.services.service_settings import service_settings
-from nnhal_tools.tables import make_table
+from nnhal_tools.tables import counted, make_table
 
 if TYPE_CHECKING:
     from nnhal_service.quarantine import QuarantineFile
