@@ -109,28 +109,20 @@ def extra_input(model: ValidModel) -> Iterator[Edit]:
     for n, operation in enumerate(model.operations):
         may_add_input = MORE_INPUTS.get(operation_name(int(operation.type)))
         if may_add_input is None or not may_add_input(len(operation.inputs)):
-            yield Edit(f"{model.operation_name(n)} with another input", partial(_add_input, operation=n))
-
-
-def _add_input(model: types_pb2.Model, *, operation: int) -> None:
-    index = _add_int32(model.main, OperandLifeTime.SUBGRAPH_INPUT)
-    model.main.input_indexes.append(index)
-    model.main.operations[operation].inputs.append(index)
+            change = partial(_add_argument, operation=n, name="input", lifetime=OperandLifeTime.SUBGRAPH_INPUT)
+            yield Edit(f"{model.operation_name(n)} with another input", change)
 
 
 @mutation("VALMODEL-23")
 def extra_output(model: ValidModel) -> Iterator[Edit]:
     """Add an INT32 model output to each operation."""
     for n in range(len(model.operations)):
-        yield Edit(f"{model.operation_name(n)} with another output", partial(_add_output, operation=n))
+        change = partial(_add_argument, operation=n, name="output", lifetime=OperandLifeTime.SUBGRAPH_OUTPUT)
+        yield Edit(f"{model.operation_name(n)} with another output", change)
 
 
-def _add_output(model: types_pb2.Model, *, operation: int) -> None:
-    index = _add_int32(model.main, OperandLifeTime.SUBGRAPH_OUTPUT)
-    model.main.output_indexes.append(index)
-    model.main.operations[operation].outputs.append(index)
-
-
-def _add_int32(main: types_pb2.Subgraph, lifetime: OperandLifeTime) -> int:
-    main.operands.add(type=int(OperandType.INT32), lifetime=int(lifetime))
-    return len(main.operands) - 1
+def _add_argument(model: types_pb2.Model, *, operation: int, name: str, lifetime: OperandLifeTime) -> None:
+    """Add an INT32 to the inputs or outputs of the model and of an operation."""
+    model.main.operands.add(type=int(OperandType.INT32), lifetime=int(lifetime))
+    for indexes in (getattr(model.main, f"{name}_indexes"), getattr(model.main.operations[operation], f"{name}s")):
+        indexes.append(len(model.main.operands) - 1)

@@ -2,6 +2,8 @@
 
 import math
 import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from nnhal.types import (
     DEFAULT_LOOP_TIMEOUT_NS,
@@ -81,29 +83,29 @@ def capabilities(target: Target, recorder: CheckRecorder) -> None:
     recorder.mark("BASIC-02")
 
 
-def _expect_positive(recorder: CheckRecorder, info: types_pb2.PerformanceInfo, subject: str) -> None:
-    figures = (info.exec_time, info.power_usage)
-    positive = all(figure > 0 and not math.isnan(figure) for figure in figures)
-    recorder.expect(positive, f"performance of {subject}", "time and power above 0", figures)
+Figures = Iterable[tuple[str, types_pb2.PerformanceInfo]]
+
+PERFORMANCE: Mapping[str, Callable[[types_pb2.Capabilities], Figures]] = {
+    "BASIC-03": lambda c: [("relaxed scalars", c.relaxed_float32_to_float16_performance_scalar)],
+    "BASIC-04": lambda c: [("relaxed tensors", c.relaxed_float32_to_float16_performance_tensor)],
+    "BASIC-05": lambda c: [(f"operand type {int(entry.type)}", entry.info) for entry in c.operand_performance],
+    "BASIC-08": lambda c: [("IF", c.if_performance), ("WHILE", c.while_performance)],
+}
+"""Figures that must be above 0, with what they are about, by check id."""
 
 
-@check("BASIC-03")
-def _relaxed_scalar_performance(target: Target, recorder: CheckRecorder) -> None:
-    info = _capabilities(target).relaxed_float32_to_float16_performance_scalar
-    _expect_positive(recorder, info, "relaxed scalars")
+def _register_performance(id_: str, figures_of: Callable[[types_pb2.Capabilities], Figures]) -> None:
+    @check(id_)
+    def performance(target: Target, recorder: CheckRecorder) -> None:
+        recorder.mark(id_)
+        for subject, info in figures_of(_capabilities(target)):
+            figures = (info.exec_time, info.power_usage)
+            positive = all(figure > 0 and not math.isnan(figure) for figure in figures)
+            recorder.expect(positive, f"performance of {subject}", "time and power above 0", figures)
 
 
-@check("BASIC-04")
-def _relaxed_tensor_performance(target: Target, recorder: CheckRecorder) -> None:
-    info = _capabilities(target).relaxed_float32_to_float16_performance_tensor
-    _expect_positive(recorder, info, "relaxed tensors")
-
-
-@check("BASIC-05")
-def _operand_performance(target: Target, recorder: CheckRecorder) -> None:
-    recorder.mark("BASIC-05")
-    for entry in _capabilities(target).operand_performance:
-        _expect_positive(recorder, entry.info, f"operand type {int(entry.type)}")
+for _id, _figures_of in PERFORMANCE.items():
+    _register_performance(_id, _figures_of)
 
 
 @check("BASIC-06")
@@ -116,13 +118,6 @@ def _operand_performance_is_sorted(target: Target, recorder: CheckRecorder) -> N
 def _no_performance_of_subgraphs(target: Target, recorder: CheckRecorder) -> None:
     types = [int(entry.type) for entry in _capabilities(target).operand_performance]
     recorder.expect(OperandType.SUBGRAPH not in types, "operandPerformance", "no SUBGRAPH", types)
-
-
-@check("BASIC-08")
-def _control_flow_performance(target: Target, recorder: CheckRecorder) -> None:
-    capabilities = _capabilities(target)
-    _expect_positive(recorder, capabilities.if_performance, "IF")
-    _expect_positive(recorder, capabilities.while_performance, "WHILE")
 
 
 def cyclic_model() -> types_pb2.Model:
@@ -183,15 +178,13 @@ def loop_timeouts(target: Target, recorder: CheckRecorder) -> None:
         recorder.expect_status(answer, "a loop timeout of 15 s")
 
 
-@check("STATIC-02")
-def _operand_type_numbers(target: Target, recorder: CheckRecorder) -> None:
-    for type_ in OperandType:
-        number = int(enums_pb2.OperandType.Value(f"OPERAND_TYPE_{type_.name}"))
-        recorder.expect(number == type_, f"the number of {type_.name}", str(int(type_)), number)
+def _register_numbers(id_: str, types: type[OperandType] | type[OperationType], prefix: str, values: Any) -> None:
+    @check(id_)
+    def numbers(target: Target, recorder: CheckRecorder) -> None:
+        for type_ in types:
+            number = int(values.Value(f"{prefix}_{type_.name}"))
+            recorder.expect(number == type_, f"the number of {type_.name}", str(int(type_)), number)
 
 
-@check("STATIC-03")
-def _operation_type_numbers(target: Target, recorder: CheckRecorder) -> None:
-    for type_ in OperationType:
-        number = int(enums_pb2.OperationType.Value(f"OPERATION_TYPE_{type_.name}"))
-        recorder.expect(number == type_, f"the number of {type_.name}", str(int(type_)), number)
+_register_numbers("STATIC-02", OperandType, "OPERAND_TYPE", enums_pb2.OperandType)
+_register_numbers("STATIC-03", OperationType, "OPERATION_TYPE", enums_pb2.OperationType)

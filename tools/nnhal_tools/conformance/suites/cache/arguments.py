@@ -13,34 +13,22 @@ FileNames = tuple[Sequence[str], Sequence[str]]
 WrongFiles = Callable[[CacheRoundTrip], FileNames]
 
 
-def _extra_model_file(trial: CacheRoundTrip) -> FileNames:
-    return [*trial.model_files, trial.spare], trial.data_files
-
-
-def _missing_model_file(trial: CacheRoundTrip) -> FileNames:
-    _require_files(trial.model_files, "model")
-    return trial.model_files[:-1], trial.data_files
-
-
-def _extra_data_file(trial: CacheRoundTrip) -> FileNames:
-    return trial.model_files, [*trial.data_files, trial.spare]
-
-
-def _missing_data_file(trial: CacheRoundTrip) -> FileNames:
-    _require_files(trial.data_files, "data")
-    return trial.model_files, trial.data_files[:-1]
-
-
-def _require_files(names: Sequence[str], kind: str) -> None:
+def _needed(names: Sequence[str], kind: str) -> Sequence[str]:
+    """Return names of files. Raise Skipped for X4 if there are none."""
     if not names:
         raise Skipped("X4", f"the device needs no {kind} cache files")
+    return names
 
 
 WRONG_NUMBERS: dict[str, tuple[str, str, WrongFiles]] = {
-    "an extra model file": ("CACHE-16", "CACHE-20", _extra_model_file),
-    "a missing model file": ("CACHE-17", "CACHE-21", _missing_model_file),
-    "an extra data file": ("CACHE-18", "CACHE-22", _extra_data_file),
-    "a missing data file": ("CACHE-19", "CACHE-23", _missing_data_file),
+    "an extra model file": ("CACHE-16", "CACHE-20", lambda t: ([*t.model_files, t.spare], t.data_files)),
+    "a missing model file": (
+        "CACHE-17",
+        "CACHE-21",
+        lambda t: (_needed(t.model_files, "model")[:-1], t.data_files),
+    ),
+    "an extra data file": ("CACHE-18", "CACHE-22", lambda t: (t.model_files, [*t.data_files, t.spare])),
+    "a missing data file": ("CACHE-19", "CACHE-23", lambda t: (t.model_files, _needed(t.data_files, "data")[:-1])),
 }
 """Check ids of saving and of retrieving, and the wrong files, by situation."""
 
@@ -108,8 +96,7 @@ def _register_mode(id_: str, action: str, kind: str, mode: int) -> None:
     @round_trip_check(id_, f"{action}, {access}-only {kind} files")
     def each_file(trial: CacheRoundTrip) -> None:
         names = trial.model_files if kind == "model" else trial.data_files
-        _require_files(names, kind)
-        for number, name in enumerate(names):
+        for number, name in enumerate(_needed(names, kind)):
             situation = f"{kind} file {number} {access}-only"
             arguments = situation, (trial.model_files, trial.data_files), {name: mode}
             with attribute_failures(id_):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from operator import setitem
 
 import grpc
 from google.protobuf.message_factory import GetMessageClass
@@ -36,22 +37,10 @@ KIND_CODES = {
 """gRPC codes of the contract. The kind takes precedence over the status."""
 
 
-def _bad_scale(model: types_pb2.Model) -> None:
-    model.main.operands[1].scale = 1.0
-
-
-def _dangling_input(model: types_pb2.Model) -> None:
-    model.main.operations[0].inputs[1] = 99
-
-
-def _unknown_operation(model: types_pb2.Model) -> None:
-    model.main.operations[0].type = 106  # type: ignore[assignment]
-
-
 INVALID_MODEL_EDITS: dict[str, Callable[[types_pb2.Model], None]] = {
-    "operand 1": _bad_scale,
-    "operation 0": _dangling_input,
-    "operation 0 ": _unknown_operation,
+    "operand 1": lambda model: setattr(model.main.operands[1], "scale", 1.0),
+    "operation 0": lambda model: setitem(model.main.operations[0].inputs, 1, 99),
+    "operation 0 ": lambda model: setattr(model.main.operations[0], "type", 106),
 }
 """Edits that make a model invalid, by the location that the reason must name."""
 
@@ -70,15 +59,10 @@ def _model_refusals_name_the_rule(target: Target, recorder: CheckRecorder) -> No
         _expect_named(recorder, answer, f"getSupportedOperations, invalid {location}", location)
 
 
-def _short_input(request: types_pb2.Request) -> None:
-    request.inputs[1].location.length -= 4
-
-
-def _unknown_pool(request: types_pb2.Request) -> None:
-    request.outputs[0].location.pool_index = 7
-
-
-INVALID_REQUEST_EDITS = {"input 1": _short_input, "output 0": _unknown_pool}
+INVALID_REQUEST_EDITS: dict[str, Callable[[types_pb2.Request], None]] = {
+    "input 1": lambda request: setattr(request.inputs[1].location, "length", request.inputs[1].location.length - 4),
+    "output 0": lambda request: setattr(request.outputs[0].location, "pool_index", 7),
+}
 
 
 @check("NNHAL-04")

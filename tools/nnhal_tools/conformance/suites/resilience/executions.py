@@ -1,4 +1,4 @@
-"""Executions in progress when a process ends (RESIL-04 to -08), and sessions of other processes (RESIL-19)."""
+"""Executions when a process ends (RESIL-04 to -08) or stops (RESIL-20), and sessions of other processes (RESIL-19)."""
 
 import queue
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,6 +8,7 @@ from nnhal.types import AnyArray
 from nnhal.v1 import burst_pb2
 from nnhal_tools.conformance.check import CheckFailed, CheckRecorder, Skipped
 from nnhal_tools.conformance.device.calls import WATCHDOG_S
+from nnhal_tools.conformance.device.control import STOP
 from nnhal_tools.conformance.device.options import DEFAULT_RUN, RunOptions
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.paths import CALLS
@@ -217,3 +218,25 @@ def _expect_alive(recorder: CheckRecorder, session: Target) -> None:
     stimulus = "a session of another process"
     recorder.expect_status(execution.outcome, stimulus)
     chain.expect_correct(OTHERS, stimulus, values, execution)
+
+
+# ---- Processes that are asked to stop -----------------------------------------------------------------------
+
+ENDS = "RESIL-20"
+SECONDS_NS = 2_000_000_000
+
+PATHS = ("SYNC", "BURST", "BURST-STREAM", "FENCED")
+
+
+@check(ENDS, exclusive=True)
+def orderly_stop(target: Target, recorder: CheckRecorder) -> None:
+    """Ask a process to stop during executions: they end as if it was killed, and its sessions are told why they end.
+
+    A loop of some seconds has its grace time. gRPC may cancel calls that come while the process stops.
+    """
+    works = {"SYNC, an endless loop": executing_endlessly("SYNC", ENDS, SECONDS_NS)}
+    works |= {path: executing(path, ENDS) for path in PATHS}
+    with outage(target, recorder, ENDS, works, STOP) as service:
+        for session in service.ended:
+            reason = session.closing.reason if session.closing else ""
+            recorder.expect(bool(reason), f"the last event of the session of {session.name}", "a reason", reason)
