@@ -47,11 +47,9 @@ def attribute_failures(*also: str, note: str = "") -> Iterator[None]:
 
 
 class Skipped(Exception):
-    """Early end of a check that an allowance permits.
+    """Early end of a check that an allowance permits, for example "X1", with the answer of the device as the reason.
 
-    Args:
-        allowance: the id, for example "X1"; "" for a check that the harness cannot run with its present options.
-        reason: the answer of the device.
+    `allowance`: "" for a check that the harness cannot run with its present options.
     """
 
     def __init__(self, allowance: str, reason: str) -> None:
@@ -66,8 +64,7 @@ class UnsupportedCase(Exception):
 class NotServiceSpecific(Exception):
     """Failed call without a service-specific error. A check in which this happens has failed.
 
-    Attributes:
-        code: the name of the gRPC status code; "" if there is none.
+    `code`: the name of the gRPC status code; "" if there is none.
     """
 
     def __init__(self, text: str, code: str = "") -> None:
@@ -121,9 +118,7 @@ class Answer(Protocol):
 class CheckRecorder:
     """Recorder of the evaluated ids. The first expectation that does not hold ends the check.
 
-    Attributes:
-        id: the id of the check, which expectations evaluate by default.
-        evaluated: the ids, in order; the values are None.
+    Expectations evaluate the id of the check by default. `evaluated` has the ids in order, with the value None.
     """
 
     def __init__(self, id_: str = "") -> None:

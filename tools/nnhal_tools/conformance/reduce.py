@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from nnhal.operations import SIGNATURES
-from nnhal.types import DTYPES, AnyArray, OperandType, OperationType
+from nnhal.types import DTYPES, OperandType, OperationType
 from nnhal_tools.conformance.check import Result, Status
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.registry import VECTOR_CHECKS
@@ -64,18 +64,11 @@ def write_reduced(
     folder.mkdir(parents=True, exist_ok=True)
     failures = {result.name: result for result in results if result.suite == SUITE and result.status is Status.FAILED}
     with config.open() as target:
-        for case in _with_signed_variants(cases):
+        for case in chain.from_iterable(filter(None, (case, signed_variant(case))) for case in cases):
             if result := failures.get(case.name):
                 path = folder / (re.sub(r"[^\w.-]+", "_", case.name) + ".jsonl.gz")
                 write_case(path, _reduce_failure(target, case, result))
                 yield path
-
-
-def _with_signed_variants(cases: Sequence[Case]) -> Iterator[Case]:
-    for case in cases:
-        yield case
-        if variant := signed_variant(case):
-            yield variant
 
 
 def _reduce_failure(target: Target, case: Case, result: Result) -> Case:
@@ -127,9 +120,7 @@ def write_case(path: Path, case: Case) -> None:
 class _CaseModel:
     """Main subgraph of a case, with the values of its inputs and outputs.
 
-    Attributes:
-        inputs: for each input of main the index of the operand and its DATA, or None if it is omitted.
-        outputs: for each output of main the index of the operand and its EXPECTED.
+    Each input has the index of the operand and its DATA, None if it is omitted; each output has its EXPECTED.
     """
 
     operands: Sequence[Json]
@@ -260,8 +251,10 @@ def _source_of_zero_add(operands: Sequence[Json], operation: Json) -> int | None
     if operation["type"] != "ADD" or not _is_zero(operands[operation["inputs"][2]]):
         return None
     first, second = map(int, operation["inputs"][:2])
+    result = operands[operation["outputs"][0]]
     for source, zero in ((first, second), (second, first)):
-        if _is_zero(operands[zero]) and _have_same_type(operands[source], operands[operation["outputs"][0]]):
+        same_type = all(operands[source][key] == result[key] for key in ("type", "dimensions", "scale", "zero_point"))
+        if _is_zero(operands[zero]) and same_type:
             return source
     return None
 
@@ -270,15 +263,8 @@ def _is_zero(operand: Json) -> bool:
     """Return whether an operand is a constant whose real values are all 0."""
     if "data" not in operand:
         return False
-    return bool((_array(operand) == operand["zero_point"]).all())
-
-
-def _array(operand: Json) -> AnyArray:
-    return np.frombuffer(base64.b64decode(operand["data"]), DTYPES[OperandType[operand["type"]]])
-
-
-def _have_same_type(first: Json, second: Json) -> bool:
-    return all(first[key] == second[key] for key in ("type", "dimensions", "scale", "zero_point"))
+    values = np.frombuffer(base64.b64decode(operand["data"]), DTYPES[OperandType[operand["type"]]])
+    return bool((values == operand["zero_point"]).all())
 
 
 def _is_read(model: _CaseModel, operand: int) -> bool:

@@ -20,9 +20,7 @@ VectorBody = Callable[[Target, Case], Iterator[Result]]
 class DeviceCheck:
     """Check that needs no vector.
 
-    Attributes:
-        name: the id, with a title if several checks have the id.
-        exclusive: no other check may run at the same time.
+    `name`: the id, with a title if several checks have the id. `exclusive`: no other check may run at the same time.
     """
 
     id: str

@@ -17,9 +17,7 @@ def unchanged(trace: Trace) -> Trace:
 class Interposer:
     """Faults of a hosting service. By default there are none.
 
-    Attributes:
-        proxy: given the address of a service, yields the address for the check.
-        edit_trace: returns the events that the check sees.
+    `proxy` yields the address for the check, given that of a service. `edit_trace` returns the events that it sees.
     """
 
     proxy: Callable[[str], AbstractContextManager[str]] = nullcontext

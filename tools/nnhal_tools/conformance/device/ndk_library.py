@@ -46,11 +46,7 @@ class CQuantParams(ctypes.Structure):
 
 
 class CallFailed(Exception):
-    """Call of the library that had to succeed.
-
-    Attributes:
-        code: its result code.
-    """
+    """Call of the library that had to succeed, with its result code."""
 
     def __init__(self, function: str, code: int) -> None:
         super().__init__(f"{function} returned {ResultCode(code).name}")

@@ -21,9 +21,7 @@ _TENSORS = frozenset(type_ for type_ in T if type_.name.startswith("TENSOR_"))
 class ExemptTypes:
     """Operand types that the mutation leaves out because the operation may support them.
 
-    Attributes:
-        argument: the exempt argument, for example ("inputs", 1); None for every operand of the model.
-        types: the types to leave out.
+    `argument`: for example ("inputs", 1); None for every operand of the model.
     """
 
     argument: tuple[str, int] | None

@@ -22,13 +22,9 @@ from nnhal_tools.conformance.paths.path import owned_object, register_path, run_
 
 @dataclass(frozen=True)
 class RunnableRequest:
-    """A request that the device has been asked to define.
+    """A request with ValuePools that the device has been asked to define.
 
-    Attributes:
-        outcome: outcome of the call.
-        defined: the response; an empty one if the call failed.
-        request: the request with ValuePools.
-        values: the bytes that the request had in place of them.
+    `defined` is an empty response if the call failed. `values` are the bytes that the request had in place of pools.
     """
 
     outcome: CallOutcome

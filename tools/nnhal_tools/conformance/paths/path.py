@@ -19,7 +19,6 @@ class ExecutionPath:
     """Way to run a request on a prepared model.
 
     Attributes:
-        execute: runs the request.
         check: the id in `generated` that fails when an execution fails without a service-specific error.
         fenced: the execution is launched and ends with a fence. Outputs that are not fully specified are rejected.
         buffers: arguments lie in buffers of the device.

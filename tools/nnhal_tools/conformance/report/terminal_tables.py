@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _STYLES = {Status.PASSED: "green", Status.FAILED: "bold red", Status.SKIPPED: "yellow", Status.UNSUPPORTED: "magenta"}
+_COUNTS = ("total", *map(str, Status))
+"""Columns of `_cells`."""
 
 
 def summary_tables(results: Sequence[Result], info: RunInfo) -> "list[Table]":
@@ -32,7 +34,8 @@ def summary_tables(results: Sequence[Result], info: RunInfo) -> "list[Table]":
     not_all_passed = {name: counts for name, counts in operations.items() if counts[Status.PASSED] != counts.total()}
     if not_all_passed:
         tables.append(_table("operation", not_all_passed))
-        tables[-1].caption = _others(len(operations) - len(not_all_passed))
+        if others := len(operations) - len(not_all_passed):
+            tables[-1].caption = f"All results of {count_of(others, 'other operation')} passed."
     elif operations:
         tables[-1].caption = f"All results of all {count_of(len(operations), 'operation')} passed."
     if shares := by_backend(results, info):  # or else an author takes the operations of other backends for their own
@@ -43,16 +46,10 @@ def summary_tables(results: Sequence[Result], info: RunInfo) -> "list[Table]":
 
 def _path_tables(shares: "Sequence[BackendShare]") -> "list[Table]":
     """Return a table with a row for each path and a column for each backend; [] if all results are of one path."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     paths = list(dict.fromkeys(path for share in shares for path in share.by_path))
     if len(paths) < 2:
         return []
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, caption_justify="left")
-    table.add_column("path")
-    for share in shares:
-        table.add_column(share.backend.id, overflow="fold", justify="right")
+    table = _empty_table("path", *(share.backend.id for share in shares))
     for path in paths:
         table.add_row(path, *(str(len(share.by_path.get(path, ()))) for share in shares))
     table.caption = "Operations by path."
@@ -62,7 +59,7 @@ def _path_tables(shares: "Sequence[BackendShare]") -> "list[Table]":
 def _backend_table(shares: Sequence[BackendShare], total: int) -> "Table":
     from rich.text import Text
 
-    table = _empty_table("backend", "ran itself")
+    table = _empty_table("backend", "ran itself", *_COUNTS)
     for share in shares:
         name = Text(" ".join(filter(None, (share.backend.id, share.backend.version))))
         table.add_row(name, Text(f"{len(share.operations)} of {total}"), *_cells(share.counts))
@@ -70,16 +67,10 @@ def _backend_table(shares: Sequence[BackendShare], total: int) -> "Table":
     return table
 
 
-def _others(count: int) -> str | None:
-    if not count:
-        return None
-    return f"All results of {count_of(count, 'other operation')} passed."
-
-
 def _table(heading: str, groups: Groups) -> "Table":
     from rich.text import Text
 
-    table = _empty_table(heading)
+    table = _empty_table(heading, *_COUNTS)
     for name, counts in groups.items():
         table.add_row(Text(name), *_cells(counts))
     return table
@@ -91,8 +82,8 @@ def _empty_table(heading: str, *columns: str) -> "Table":
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, caption_justify="left")  # the longest operation fits in 80 columns
     table.add_column(heading, overflow="fold")
-    for column in (*columns, "total", *Status):
-        table.add_column(str(column), justify="right")
+    for column in columns:
+        table.add_column(column, overflow="fold", justify="right")
     return table
 
 

@@ -40,14 +40,9 @@ MAY_MISS = ("QOS-06", "QOS-08", "QOS-12", "QOS-14", "QOS-15", "QOS-17")
 """Checks with allowance X12: NONE and MISSED_DEADLINE_* are both valid."""
 
 
-def applies(case: Case) -> bool:
-    """Return whether a vector must succeed."""
-    return not case.expect_failure
-
-
-@vector_check(SUITE, applies)
+@vector_check(SUITE, lambda case: not case.expect_failure)
 def qos(target: Target, case: Case) -> Iterator[Result]:
-    """Yield one result for each vector."""
+    """Yield one result for each vector that must succeed."""
     yield run_check(new_result(case, SUITE), "QOS-10", lambda recorder: _qos(target, case, recorder))
 
 

@@ -46,14 +46,9 @@ NDK_ONLY = "V1_3_cts_only"
 """Folder of vectors that are not in the vendor test suite. The device may reject their models."""
 
 
-def applies(case: Case) -> bool:
-    """Return whether a vector is in VALMODEL, and does not have to fail for the NDK only."""
-    return not case.is_variant and not (case.expect_failure and case.spec.startswith(NDK_ONLY))
-
-
-@vector_check(SUITE, applies)
+@vector_check(SUITE, lambda case: not case.is_variant and not (case.expect_failure and case.spec.startswith(NDK_ONLY)))
 def request(target: Target, case: Case) -> Iterator[Result]:
-    """Yield one result for each path, or one for a vector that must fail."""
+    """Yield one result for each path of a vector in VALMODEL, or one if it must fail, and not for the NDK only."""
     if case.expect_failure:
         yield run_check(
             new_result(case, SUITE, "SYNC"), "VALREQ-11", lambda recorder: _must_fail(target, case, recorder)

@@ -21,15 +21,16 @@ def builtin_case(name: str) -> Case:
     return case
 
 
-def require_supported(target: Target, case: Case) -> Case:
-    """Return the vector if the device supports its whole model, for checks that prepare it themselves.
+def supported_model(target: Target, case: Case) -> types_pb2.Model:
+    """Return the model of a vector if the device supports all of it, for checks that prepare it themselves.
 
     Raises:
         CheckFailed: PREP-01 or PREP-02.
         Skipped: X1.
     """
-    SupportedOperations.query(target, case.model(), CheckRecorder()).require_all()
-    return case
+    model = case.model()
+    SupportedOperations.query(target, model, CheckRecorder()).require_all()
+    return model
 
 
 def builtin_input(name: str) -> AnyArray:

@@ -6,8 +6,8 @@ retrieved model must be correct or refused. It runs on one path only, since one 
 """
 
 import random
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from nnhal_tools.conformance.caching.models import operation_chain
@@ -19,9 +19,9 @@ from nnhal_tools.conformance.caching.round_trip import (
     prepare_and_save,
     round_trip_check,
 )
-from nnhal_tools.conformance.check import NotServiceSpecific, attribute_failures
+from nnhal_tools.conformance.check import attribute_failures
 from nnhal_tools.conformance.vectors.case import Case
-from nnhal_tools.conformance.vectors.samples import require_supported
+from nnhal_tools.conformance.vectors.samples import supported_model
 
 ROUNDS = 100
 MAX_COPIES = 8
@@ -37,12 +37,11 @@ def _add_chain(kind: str) -> Case:
 def _save_mul(trial: CacheRoundTrip) -> dict[str, bytes]:
     """Save MUL in separate model files, and return their contents by the names of the files of ADD."""
     trial.require_caching()
-    case = require_supported(
-        trial.target, operation_chain("MUL", "quant8" if "quant8" in trial.case.name else "float32")
-    )
+    kind = "quant8" if "quant8" in trial.case.name else "float32"
+    model = supported_model(trial.target, operation_chain("MUL", kind))
     names = [f"{name}_mul" for name in trial.model_files]
     with trial.folder.open_files(names, trial.data_files) as files:
-        prepared = prepare_and_save(trial.target, case.model(), file_cache(TOKEN, files))
+        prepared = prepare_and_save(trial.target, model, file_cache(TOKEN, files))
     trial.recorder.expect(bool(prepared.model), "saving MUL", "NONE and a model", prepared.callback, check="CACHE-06")
     trial.target.release(prepared.model)
     return {name: trial.folder.read_file(mul) for name, mul in zip(trial.model_files, names, strict=True)}
@@ -51,22 +50,10 @@ def _save_mul(trial: CacheRoundTrip) -> dict[str, bytes]:
 @contextmanager
 def _concurrent_copies(trial: CacheRoundTrip, contents: dict[str, bytes], times: int) -> Iterator[None]:
     """Copy the contents over the model files several times in another thread."""
-    failures: list[NotServiceSpecific] = []
-
-    def work() -> None:
-        try:
-            _copy(trial, contents, times)
-        except NotServiceSpecific as error:
-            failures.append(error)
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    try:
+    with ThreadPoolExecutor(1) as thread:
+        copying = thread.submit(_copy, trial, contents, times)
         yield
-    finally:
-        thread.join()
-    if failures:
-        raise failures[0]
+    copying.result()
 
 
 def _copy(trial: CacheRoundTrip, contents: dict[str, bytes], times: int = 1) -> None:

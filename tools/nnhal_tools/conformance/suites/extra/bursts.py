@@ -1,7 +1,7 @@
 """Bursts and reusable executions: memory caches, overlapping runs, changed inputs (EXTRA-07, -20, GEN-19)."""
 
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -199,19 +199,17 @@ def overlapping_runs(target: Target, recorder: CheckRecorder) -> None:
 @check("EXTRA-07", "overlapping executions of a burst")
 def overlapping_executions(target: Target, recorder: CheckRecorder) -> None:
     """Check that a burst is busy while it runs an endless loop."""
-    answers: list[CallOutcome] = []
     with prepared_model(target, ENDLESS) as model, bursts.open_burst(target, model) as (_, handle):
 
-        def execute(loop_timeout_ns: int) -> None:
+        def execute(loop_timeout_ns: int) -> CallOutcome:
             run = RunOptions(loop_timeout_ns=loop_timeout_ns)
             message = bursts.execute_message(target, handle, builtin_request(ENDLESS), [-1, -1], run)
-            answers.append(bursts.execute_burst(target, message).outcome)
+            return bursts.execute_burst(target, message).outcome
 
-        thread = threading.Thread(target=execute, args=[2_000_000_000])
-        thread.start()
-        thread.join(START_DELAY_S)
-        execute(0)
-        thread.join()
+        with ThreadPoolExecutor(1) as thread:
+            first = thread.submit(execute, 2_000_000_000)
+            wait([first], START_DELAY_S)
+            answers = [execute(0), first.result()]
     statuses = sorted(answer.status for answer in answers)
     one_is_busy = FAILURE in statuses and any(answer.is_missed_deadline for answer in answers)
     expected = "GENERAL_FAILURE for one, MISSED_DEADLINE_* for the other"

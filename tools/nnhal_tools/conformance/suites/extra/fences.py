@@ -31,7 +31,7 @@ from nnhal_tools.conformance.vectors.samples import (
     builtin_request,
     expect_correct,
     prepared_model,
-    require_supported,
+    supported_model,
 )
 
 ADD, ENDLESS = "add_float", "while_without_end"
@@ -263,7 +263,7 @@ def _end_of_a_client(target: Target, recorder: CheckRecorder) -> None:
 
 def _launch_waiting_execution(target: Target, recorder: CheckRecorder) -> bytes:
     """Return the fence of an execution that waits for ever. The end of the session releases its objects."""
-    model = target.prepare(require_supported(target, builtin_case(ADD)).model()).model
+    model = target.prepare(supported_model(target, builtin_case(ADD))).model
     launched = launch(
         target, model, StagedRequest(target, builtin_request(ADD)).request, DEFAULT_RUN, [create_fence(target)]
     )

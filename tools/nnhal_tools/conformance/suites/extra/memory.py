@@ -1,7 +1,7 @@
 """Memory and lifetimes: bytes that executions may write, and objects that may be released early (EXTRA-18, -19)."""
 
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from nnhal.types import ErrorStatus
 from nnhal.v1 import types_pb2
@@ -16,7 +16,7 @@ from nnhal_tools.conformance.vectors.samples import (
     builtin_request,
     expect_correct,
     prepared_model,
-    require_supported,
+    supported_model,
 )
 
 SENTINEL = 0xA5
@@ -104,7 +104,7 @@ def padding_is_not_used(target: Target, recorder: CheckRecorder) -> None:
 @check("EXTRA-19", "pools of a model")
 def pools_of_a_model(target: Target, recorder: CheckRecorder) -> None:
     """Check that a prepared model does not need the memory of its constants."""
-    model = require_supported(target, builtin_case("network")).model()
+    model = supported_model(target, builtin_case("network"))
     handle = target.memory_with(model.pools[0].inline)
     model.pools[0].CopyFrom(mapped_pool(handle))
     outcome = target.prepare(model)
@@ -118,21 +118,15 @@ def pools_of_a_model(target: Target, recorder: CheckRecorder) -> None:
 @check("EXTRA-19", "a prepared model during its execution")
 def prepared_model_during_execution(target: Target, recorder: CheckRecorder) -> None:
     """Check that an execution continues after the release of its model."""
-    answers = []
-
-    def work() -> None:
-        run = RunOptions(loop_timeout_ns=300_000_000)
-        answers.append(target.execute(model, builtin_request("while_without_end"), run).outcome)
-
-    with prepared_model(target, "while_without_end") as model:
-        thread = threading.Thread(target=work)
-        thread.start()
+    run = RunOptions(loop_timeout_ns=300_000_000)
+    with prepared_model(target, "while_without_end") as model, ThreadPoolExecutor(1) as thread:
+        running = thread.submit(target.execute, model, builtin_request("while_without_end"), run)
         time.sleep(START_DELAY_S)
         target.release(model)
-        thread.join()
+        answer = running.result().outcome
     # If the release arrives first, the model is unknown.
-    ended = answers[0].is_missed_deadline or answers[0].status == ErrorStatus.INVALID_ARGUMENT
-    recorder.expect(ended, "releasing a model that executes", "a loop timeout", answers[0])
+    ended = answer.is_missed_deadline or answer.status == ErrorStatus.INVALID_ARGUMENT
+    recorder.expect(ended, "releasing a model that executes", "a loop timeout", answer)
 
 
 @check("EXTRA-19", "outputs after their model")

@@ -19,7 +19,7 @@ from nnhal_tools.conformance.vectors.samples import (
     builtin_request,
     expect_correct,
     prepared_model,
-    require_supported,
+    supported_model,
 )
 
 UNKNOWN_EXTENSION = "org.example.nnhal.conformance"
@@ -152,7 +152,7 @@ def _run_options(hints: Hints, named_extension: bool = True) -> RunOptions:
 def unknown_hints_are_ignored(target: Target, recorder: CheckRecorder) -> None:
     """Check that preparing and executing succeed with hints of an unknown extension."""
     hints = [(extension_code(1), b"fast"), (extension_code(2), b"")]
-    model = require_supported(target, builtin_case("add_float")).model()
+    model = supported_model(target, builtin_case("add_float"))
     outcome = target.prepare_with_config(model, _preparation_config(hints))
     stimulus = "prepareModelWithConfig with hints of an unknown extension"
     recorder.expect(bool(outcome.model), stimulus, "NONE", outcome.callback)

@@ -14,7 +14,7 @@ from nnhal_tools.conformance.vectors.samples import (
     builtin_request,
     expect_correct,
     prepared_model,
-    require_supported,
+    supported_model,
 )
 
 LOW, HIGH = 0, 2
@@ -35,9 +35,7 @@ def clients_of_different_priority(target: Target, recorder: CheckRecorder) -> No
     """
     with target.new_session() as busy, target.new_session() as other, prepared_model(busy, "while_without_end") as _:
         model = busy.prepare(builtin_case("while_without_end").model(), PreparationOptions(priority=HIGH)).model
-        quiet = other.prepare(
-            require_supported(other, builtin_case("add_float")).model(), PreparationOptions(priority=LOW)
-        ).model
+        quiet = other.prepare(supported_model(other, builtin_case("add_float")), PreparationOptions(priority=LOW)).model
         with _busy_client(busy, model) as load:
             load.started.wait()
             executions = [other.execute(quiet, builtin_request("add_float")) for _ in range(ROUNDS)]
@@ -52,10 +50,8 @@ def clients_of_different_priority(target: Target, recorder: CheckRecorder) -> No
 class Load:
     """State of a client that executes without a pause.
 
-    Attributes:
-        started: set when an execution has ended, so that the others are running or waiting.
-        exhausted: set when a thread has reached its limit of executions.
-        stopped: set by the check to stop the threads.
+    `started` is set when an execution has ended, so that the others are running or waiting. `exhausted` is set when a
+    thread has reached its limit of executions. The check sets `stopped` to stop the threads.
     """
 
     LIMIT = 25

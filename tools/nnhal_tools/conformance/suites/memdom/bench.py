@@ -119,11 +119,7 @@ class BenchArgument:
 
 
 class BufferBench:
-    """Objects that a check creates on the device. Use it as a context manager, which releases them.
-
-    Attributes:
-        operand: the test operand.
-    """
+    """Objects that a check creates on the device. Use it as a context manager, which releases them."""
 
     def __init__(self, target: Target, recorder: CheckRecorder, operand: TestOperand) -> None:
         self.target, self.recorder, self.operand = target, recorder, operand
@@ -154,11 +150,7 @@ class BufferBench:
         outputs: Roles = (),
         dimensions: Sequence[int] = (),
     ) -> AllocatedBuffer:
-        """Allocate a buffer (MEMDOM-25).
-
-        Raises:
-            Skipped: X3: the device allocates no buffer for these roles.
-        """
+        """Allocate a buffer (MEMDOM-25). Raise Skipped for X3 if the device allocates none for these roles."""
         allocated = allocated_buffer(self.target, self.recorder, models, inputs, outputs, dimensions, check="MEMDOM-25")
         return self._stack.enter_context(allocated)
 

@@ -18,12 +18,9 @@ HALF, WHOLE, TWICE = 0.5, 1, 2
 
 @dataclass(frozen=True)
 class Copy:
-    """Copy to or from a buffer, with the required status.
+    """Copy to or from a buffer, with the required status. `is_open`: the buffer is for CONV with an unknown dimension.
 
-    Attributes:
-        is_open: whether the buffer is for CONV with an unknown dimension.
-        size: the size of the memory, relative to the buffer.
-        dimensions: the dimensions argument of copyFrom.
+    `size` is that of the memory, relative to the buffer, and `dimensions` is the argument of copyFrom.
     """
 
     id: str

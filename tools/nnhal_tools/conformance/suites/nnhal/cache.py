@@ -29,7 +29,7 @@ from nnhal_tools.conformance.vectors.samples import (
     builtin_request,
     expect_correct,
     prepared_model,
-    require_supported,
+    supported_model,
 )
 
 SAVED, NOT_SAVED, HIT, MISS = (
@@ -103,7 +103,7 @@ def _expect_state(recorder: CheckRecorder, outcome: PreparationOutcome, state: i
 def _expect_saved_and_hit(
     recorder: CheckRecorder, target: Target, cache: types_pb2.CompilationCache, storage: str
 ) -> None:
-    saved = prepare_and_save(target, require_supported(target, builtin_case(NAME)).model(), cache)
+    saved = prepare_and_save(target, supported_model(target, builtin_case(NAME)), cache)
     _expect_state(recorder, saved, SAVED, f"prepareModel into {storage}")
     target.release(saved.model)
     retrieved = prepare_from_cache(target, cache)
@@ -147,7 +147,7 @@ def saved_on_several_backends(trial: CacheRoundTrip) -> None:
 @check("NNHAL-33")
 def description_of_retrieved_model(target: Target, recorder: CheckRecorder) -> None:
     """Check the description in notify, because a client of a cached model does not have the graph."""
-    model = require_supported(target, mobilenet("quant8")).model()
+    model = supported_model(target, mobilenet("quant8"))
     with cleared_entry(target) as cache:
         outcomes = prepare_and_save(target, model, cache), prepare_from_cache(target, cache)
         target.release(*(outcome.model for outcome in outcomes if outcome.model))
@@ -179,7 +179,7 @@ def no_entry(target: Target, recorder: CheckRecorder) -> None:
     """Check the reason for an unknown token, and Cache.Check of an existing entry."""
     _expect_miss(recorder, target, stored_cache(secrets.token_bytes(32)), "an unknown token")
     with cleared_entry(target) as cache:
-        target.release(prepare_and_save(target, require_supported(target, builtin_case(NAME)).model(), cache).model)
+        target.release(prepare_and_save(target, supported_model(target, builtin_case(NAME)), cache).model)
         checked = CacheClient(target).check(cache)
         recorder.expect(checked.state == HIT, "Cache.Check of a saved model", "HIT", checked)
 
@@ -245,7 +245,7 @@ def _expect_not_saved(
 
 @check("NNHAL-30")
 def _list_and_clear(target: Target, recorder: CheckRecorder) -> None:
-    caches, model = CacheClient(target), require_supported(target, builtin_case(NAME)).model()
+    caches, model = CacheClient(target), supported_model(target, builtin_case(NAME))
     with cleared_entry(target) as cache, cleared_entry(target) as other:
         before = set(caches.tokens())
         recorder.expect(cache.token not in before, "Cache.List before saving", "no entry", "one")
@@ -273,7 +273,7 @@ def priority_is_kept(target: Target, recorder: CheckRecorder) -> None:
     Skipped if an execution on the original model of high priority does not overtake them either.
     """
     with target.new_session() as session, cleared_entry(session) as cache:
-        saved = prepare_and_save(session, require_supported(session, builtin_case("add_float")).model(), cache, HIGH)
+        saved = prepare_and_save(session, supported_model(session, builtin_case("add_float")), cache, HIGH)
         retrieved = prepare_from_cache(session, cache)
         recorder.expect(bool(retrieved.model), "prepareModelFromCache", "NONE", retrieved.callback)
         low_priority_model = _prepare_low_priority(session, builtin_case("while_without_end"))

@@ -15,7 +15,7 @@ from nnhal_tools.conformance.check import CheckRecorder
 from nnhal_tools.conformance.device.control import RESTART
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.registry import check
-from nnhal_tools.conformance.vectors.samples import builtin_case, builtin_request, expect_correct, require_supported
+from nnhal_tools.conformance.vectors.samples import builtin_case, builtin_request, expect_correct, supported_model
 
 NAME = "network"
 TOKEN = hashlib.sha256(b"nnhal conformance: warm start").digest()
@@ -59,7 +59,7 @@ def _require_restart(target: Target) -> None:
 
 
 def _expect_saved(recorder: CheckRecorder, target: Target, cache: types_pb2.CompilationCache) -> None:
-    saved = prepare_and_save(target, require_supported(target, builtin_case(NAME)).model(), cache)
+    saved = prepare_and_save(target, supported_model(target, builtin_case(NAME)), cache)
     is_saved = bool(saved.model) and saved.callbacks[0].cache.state == device_pb2.CACHE_STATE_SAVED
     recorder.expect(is_saved, "prepareModel with a cache", "SAVED", saved.callbacks)
 

@@ -13,7 +13,7 @@ from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.registry import check
 from nnhal_tools.conformance.suites.extra.preparation import SITUATIONS
 from nnhal_tools.conformance.vectors.builtin.writer import CaseGraph, make_case
-from nnhal_tools.conformance.vectors.samples import builtin_case, builtin_request, expect_correct, require_supported
+from nnhal_tools.conformance.vectors.samples import builtin_case, builtin_request, expect_correct, supported_model
 
 CANCELLED = 12
 UNCANCELLED = 4
@@ -46,13 +46,13 @@ def long_model() -> types_pb2.Model:
 
 @check("NNHAL-08")
 def _cancelled_preparations(target: Target, recorder: CheckRecorder) -> None:
-    model, other_model = long_model(), require_supported(target, builtin_case("network"))
+    model, other_model = long_model(), supported_model(target, builtin_case("network"))
 
     def cancel_preparation(_: int) -> int:
         return _cancel_and_count_notifies(target, model)
 
     def prepare_other(_: int) -> PreparationOutcome:
-        return target.prepare(other_model.model())
+        return target.prepare(other_model)
 
     with ThreadPoolExecutor(CANCELLED + UNCANCELLED) as threads:
         cancelled_counts = threads.map(cancel_preparation, range(CANCELLED))

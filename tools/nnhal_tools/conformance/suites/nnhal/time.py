@@ -10,7 +10,7 @@ from nnhal_tools.conformance.vectors.samples import (
     builtin_request,
     expect_correct,
     prepared_model,
-    require_supported,
+    supported_model,
 )
 
 SENTINEL = b"\xa5"
@@ -47,7 +47,7 @@ def expired_execution(target: Target, recorder: CheckRecorder) -> None:
 @check("NNHAL-42")
 def deadline_from_the_call(target: Target, recorder: CheckRecorder) -> None:
     """Check that preparations and executions with a deadline of an hour from now meet it."""
-    model = require_supported(target, builtin_case("add_float")).model()
+    model = supported_model(target, builtin_case("add_float"))
     for options in both_preparations(deadline_ns=HOUR_NS):
         outcome = target.prepare(model, options)
         recorder.expect(bool(outcome.model), f"{options.call}, an hour", "NONE", outcome.callback)
