@@ -120,7 +120,8 @@ def _axis(call: OperationCall, size: int, filter_: int, direction: str) -> Axis:
     call.require(dilation >= 1, f"dilation_{direction} is {dilation}; it must be at least 1")
     span = (filter_ - 1) * dilation + 1
     if "padding_scheme" in call.view.positions:
-        before, after = _implicit_padding(call.integer("padding_scheme"), size, span, stride)
+        is_same = call.integer("padding_scheme") == SAME
+        before, after = same_padding(size, span, stride) if is_same else (0, 0)
     else:
         before, after = (call.integer(name) for name in PADDINGS[direction])
         for name, padding in zip(PADDINGS[direction], (before, after), strict=True):
@@ -130,8 +131,7 @@ def _axis(call: OperationCall, size: int, filter_: int, direction: str) -> Axis:
     return axis
 
 
-def _implicit_padding(scheme: int, size: int, span: int, stride: int) -> tuple[int, int]:
-    if scheme != SAME:
-        return 0, 0
+def same_padding(size: int, span: int, stride: int) -> tuple[int, int]:
+    """Return the padding of SAME: a window of `span` cells then has a position for each stride of an axis."""
     total = max(0, (-(-size // stride) - 1) * stride + span - size)
     return total // 2, total - total // 2

@@ -2,7 +2,7 @@
 
 from nnhal_driver.backends.litert.limits import check_steps
 from nnhal_driver.backends.litert.lowering import Lowering
-from nnhal_driver.operations.geometry import Axis, Window
+from nnhal_driver.operations.geometry import Window, same_padding
 
 PADDINGS = {"SAME": 0, "VALID": 1}
 """Numbers of TFLite's padding schemes."""
@@ -12,20 +12,15 @@ def padding_scheme(space: Window) -> str | None:
     """Return the engine's scheme that pads like a window, or None.
 
     Raises:
-        Refused: the window or its steps are too large.
+        Unsupported: the window or its steps are too large.
     """
     axes = (space.height, space.width)
     check_steps(*(n for axis in axes for n in (axis.stride, axis.size)))
     if not any(axis.before or axis.after for axis in axes):
         return "VALID"
-    if all((axis.before, axis.after) == _same_padding(axis) for axis in axes):
+    if all((axis.before, axis.after) == same_padding(axis.input, axis.size, axis.stride) for axis in axes):
         return "SAME"
     return None
-
-
-def _same_padding(axis: Axis) -> tuple[int, int]:
-    total = max(0, (-(-axis.input // axis.stride) - 1) * axis.stride + axis.size - axis.input)
-    return total // 2, total - total // 2
 
 
 def pad_image(lower: Lowering, image: int, space: Window, value: int | None = None) -> int:
