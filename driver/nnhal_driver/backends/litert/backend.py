@@ -22,8 +22,20 @@ from nnhal_driver.backends.options import BackendOptions
 from nnhal_driver.backends.registry import register
 
 
+class LitertBackend(Backend):
+    """Backend for the LiteRT extension."""
+
+    def extensions(self) -> Sequence[Extension]:
+        """Return the LiteRT extension."""
+        return (litert_extension.EXTENSION,)
+
+    def fingerprint(self) -> str:
+        """Return the version of the engine."""
+        return f"LiteRT {engine_version()}"
+
+
 @register
-class CpuAcc(Backend):
+class CpuAcc(LitertBackend):
     """Accelerated backend: LiteRT with XNNPACK.
 
     Args:
@@ -58,11 +70,3 @@ class CpuAcc(Backend):
     def load(self, subgraph: SubgraphView, sections: Sections, options: CompileOptions) -> CompiledSubgraph:
         """Load a saved TFLite model."""
         return LitertSubgraph(subgraph, options, sections, self._max_threads)
-
-    def extensions(self) -> Sequence[Extension]:
-        """Return the LiteRT extension."""
-        return (litert_extension.EXTENSION,)
-
-    def fingerprint(self) -> str:
-        """Return the version of the engine."""
-        return f"LiteRT {engine_version()}"

@@ -10,7 +10,6 @@ import numpy as np
 
 from nnhal import litert_extension
 from nnhal.tflite_schema.packing import PackedOperator, Quantization, TensorSpec
-from nnhal_driver.backends.api import SubgraphView
 from nnhal_driver.backends.litert.lowering import Network, spec_of
 from nnhal_driver.backends.litert.shape_analysis import Unsupported
 from nnhal_driver.backends.litert.submodel import InvalidSubModel, SubModel, SubModelTensor, parse, verify
@@ -30,12 +29,6 @@ def element_dtype(graph: Graph, operand: int) -> np.dtype[Any] | None:
     type_ = graph.operands[operand].type
     is_own = graph.extension(type_) == litert_extension.NAME
     return litert_extension.ELEMENT_TYPES.get(type_ & _TYPE_MASK) if is_own else None
-
-
-def opaque_inputs(subgraph: SubgraphView) -> dict[int, np.dtype[Any]]:
-    """Return the types of the elements of inputs whose types belong to the extension, by position among the inputs."""
-    dtypes = (element_dtype(subgraph.graph, operand) for operand in subgraph.inputs)
-    return {i: dtype for i, dtype in enumerate(dtypes) if dtype is not None}
 
 
 def cached_in_graph(view: OperationView, read: Callable[[OperationView], R]) -> R:
@@ -97,11 +90,7 @@ def _check_boundary(view: OperationView, operand: int, tensor: SubModelTensor, n
 
 
 def inline(network: Network, view: OperationView) -> None:
-    """Add the operators of a SUBMODEL.
-
-    Raises:
-        Unsupported: the sub-model is invalid, or does not match the operands.
-    """
+    """Add the operators of a SUBMODEL. Raises as `submodel_of`."""
     model = submodel_of(view)
     graph, writer = model.main, network.writer
     numbers: dict[int, int] = {}

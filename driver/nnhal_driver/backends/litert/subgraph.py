@@ -18,7 +18,7 @@ from nnhal_driver.backends.api import CompiledSubgraph, CompileOptions, Output, 
 from nnhal_driver.backends.boundary.outputs import fits
 from nnhal_driver.backends.litert.convert import ConvertedModel, convert, static_shapes
 from nnhal_driver.backends.litert.engine import Interpreter
-from nnhal_driver.backends.litert.inlining import opaque_inputs
+from nnhal_driver.backends.litert.inlining import element_dtype
 from nnhal_driver.backends.litert.serialization import load, save
 from nnhal_driver.backends.litert.shape_analysis import Unsupported
 from nnhal_driver.backends.litert.single_operations import SingleOperations
@@ -151,7 +151,8 @@ class LitertSubgraph(CompiledSubgraph):
         self._reference: CompiledSubgraph | None = None
         self._profiling = Lock()
         self._profiled: tuple[object, SingleOperations] | None = None
-        self._opaque_inputs = opaque_inputs(subgraph)
+        dtypes = (element_dtype(subgraph.graph, operand) for operand in subgraph.inputs)
+        self._opaque_inputs = {i: dtype for i, dtype in enumerate(dtypes) if dtype is not None}
         try:
             self._static = self._create_static(sections)
         except (Unsupported, RuntimeError) as error:

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from nnhal import litert_extension
-from nnhal.types import AnyArray, Extension
+from nnhal.types import AnyArray
 from nnhal_driver.backends.api import OperationView, Support
-from nnhal_driver.backends.litert.engine import create_interpreter, engine_version, require_engine
+from nnhal_driver.backends.litert.backend import LitertBackend
+from nnhal_driver.backends.litert.engine import create_interpreter, require_engine
 from nnhal_driver.backends.litert.inlining import cached_in_graph, element_dtype, is_submodel
 from nnhal_driver.backends.litert.shape_analysis import Unsupported
 from nnhal_driver.backends.per_operation import PerOperationBackend, Workload
@@ -26,7 +26,7 @@ _ERRORS = (RuntimeError, ValueError)
 
 
 @register
-class Unverified(PerOperationBackend):
+class Unverified(LitertBackend, PerOperationBackend):
     """Backend for regions of the LiteRT extension that CpuAcc cannot verify. Only for models that are trusted.
 
     Raises:
@@ -52,14 +52,6 @@ class Unverified(PerOperationBackend):
     def workload(self, operation: OperationView) -> Workload:
         """Return a region, with the interpreter that `supports` has created."""
         return cached_in_graph(operation, _create_region).run
-
-    def extensions(self) -> Sequence[Extension]:
-        """Return the LiteRT extension."""
-        return (litert_extension.EXTENSION,)
-
-    def fingerprint(self) -> str:
-        """Return the version of the engine."""
-        return f"LiteRT {engine_version()}"
 
 
 def _create_region(view: OperationView) -> "UnverifiedRegion":
