@@ -7,9 +7,8 @@ import numpy as np
 
 from nnhal.errors import HalError, general_failure, limit_exceeded
 from nnhal.types import DTYPES, AnyArray, ErrorStatus, elements, is_extension, is_tensor
-from nnhal_driver.backends.api import Output
+from nnhal_driver.backends.api import CompiledSubgraph, Output
 from nnhal_driver.backends.boundary.calls import describe
-from nnhal_driver.backends.layout import Relayout
 from nnhal_driver.extension_types import ExtensionTypes
 from nnhal_driver.graph import Graph
 from nnhal_driver.validation.rank import check_rank
@@ -48,9 +47,8 @@ class OutputSpec:
         name: name of the output in messages.
         graph, operand: its operand.
         types: operand types of the backend's extensions.
-        relayout: the layout in which the backend writes it; None: that of the model.
+        compiled: the subgraph, which may write it in a layout or in memory of the backend.
         tensor_bytes: largest size of a value.
-        on_device: whether the backend writes a buffer of its own memory.
 
     Attributes:
         dtype: the dtype of arrays; that of nothing else for an operand of an extension's type, or in memory of the
@@ -63,20 +61,19 @@ class OutputSpec:
         graph: Graph,
         operand: int,
         types: ExtensionTypes,
-        relayout: Relayout | None,
+        compiled: CompiledSubgraph,
         tensor_bytes: int,
-        on_device: bool,
     ) -> None:
         type_ = graph.operands[operand].type
         self.name = name
-        self.dtype: np.dtype[Any] = _NO_DTYPE if on_device else DTYPES.get(type_, _NO_DTYPE)
+        self._on_device = operand in compiled.device_operands
         self._buffer_dtype: np.dtype[Any] = DTYPES.get(type_, _NO_DTYPE)
+        self.dtype: np.dtype[Any] = _NO_DTYPE if self._on_device else self._buffer_dtype
         self._is_opaque = is_extension(type_)
         self._element_bytes = types[type_].byte_size if type_ in types else 0
         self._is_tensor = types[type_].is_tensor if type_ in types else self._is_opaque or is_tensor(type_)
-        self._relayout = relayout
+        self._relayout = compiled.layouts.get(operand)
         self._tensor_bytes = tensor_bytes
-        self._on_device = on_device
 
     def check(self, array: object, declared: tuple[int, ...]) -> AnyArray:
         """Return what the backend wrote in the form that the host expects.
@@ -139,7 +136,6 @@ class CheckedOutput:
     """Output that takes one value, if it is valid. The backend sees this object. Hot path: each execution has its own.
 
     Attributes:
-        declared: as of the output.
         destination: where the value goes; None once it has arrived, or when the execution has ended.
     """
 

@@ -177,12 +177,7 @@ class CheckedMemory(DeviceMemory):
         return isinstance(other, CheckedMemory) and other.memory is self.memory
 
     def acquire(self, shape: tuple[int, ...], dtype: "np.dtype[Any]") -> DeviceBuffer:
-        """Return a new buffer.
-
-        Raises:
-            HalError: the backend fails.
-            MemoryError: there is not enough memory.
-        """
+        """Return a new buffer. Raises HalError if the backend fails, or MemoryError."""
         return call(self.backend, "acquire", self.memory.acquire, shape, dtype)
 
     def copy(self, source: AnyArray | DeviceBuffer, target: AnyArray | DeviceBuffer) -> None:
@@ -211,18 +206,10 @@ class CheckedSubgraph(CompiledSubgraph):
         self._execute: Callable[[Sequence[AnyArray | None], Sequence[Output], Run], None] = compiled.execute
         graph = view.graph
         types = extension_types(graph.extensions, extensions(backend)) if graph.extensions else {}
-        self._expected = [
-            OutputSpec(
-                f"output {number} of a partition of {backend.id} (operand {operand} of {graph.name})",
-                graph,
-                operand,
-                types,
-                self.layouts.get(operand),
-                options.tensor_bytes,
-                operand in self.device_operands,
-            )
-            for number, operand in enumerate(view.outputs)
-        ]
+        self._expected = []
+        for number, operand in enumerate(view.outputs):
+            name = f"output {number} of a partition of {backend.id} (operand {operand} of {graph.name})"
+            self._expected.append(OutputSpec(name, graph, operand, types, self, options.tensor_bytes))
 
     def execute(self, inputs: Sequence[AnyArray | None], outputs: Sequence[Output], run: Run) -> None:
         """Run the subgraph.
