@@ -39,9 +39,6 @@ class BackendIdentity:
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-_NOTHING = BackendIdentity()
-
-
 def set_identity(backend: "Backend", identity: BackendIdentity) -> None:
     """Note the identity of a backend in the object itself, which may be a frozen dataclass."""
     object.__setattr__(backend, _ATTRIBUTE, identity)
@@ -49,8 +46,8 @@ def set_identity(backend: "Backend", identity: BackendIdentity) -> None:
 
 def identity_of(backend: "Backend") -> BackendIdentity:
     """Return the identity of a backend; an empty one if there is none."""
-    identity: BackendIdentity = getattr(backend, _ATTRIBUTE, _NOTHING)
-    return identity
+    identity: BackendIdentity | None = getattr(backend, _ATTRIBUTE, None)
+    return identity or BackendIdentity()
 
 
 def full_version(backend: "Backend") -> str:

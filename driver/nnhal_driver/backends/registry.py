@@ -37,7 +37,6 @@ class Registration:
     """A registered backend.
 
     Attributes:
-        id: id of the backend.
         create: creates a new object with its options among those of all backends; may raise any exception.
         origin: BUILT_IN, or the file or package that it comes from.
         api_version: version of the interface that it was written for, "major.minor".

@@ -25,7 +25,6 @@ class Report:
 
     Attributes:
         id: id of the backend; "" if the candidate failed before its id was known.
-        state: outcome.
         origin: BUILT_IN, or the file or package of the candidate.
         reason: why it was skipped or failed, in words that help its author; "" if it is ready.
         version: version of the backend itself.

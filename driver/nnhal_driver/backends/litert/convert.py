@@ -29,7 +29,6 @@ class ConvertedModel:
     """A subgraph as a TFLite model, for inputs of certain shapes.
 
     Attributes:
-        file: the model.
         inputs: for each input of the subgraph the tensor to write; None if nothing reads it.
         outputs: for each output the tensor to read, or None if it is constant, and its shape.
         operators: names of its operators, in order.

@@ -124,11 +124,7 @@ class SubgraphInterpreter:
         return view
 
     def invoke(self, subgraph: int) -> None:
-        """Run a subgraph without the GIL.
-
-        Raises:
-            RuntimeError: an operator failed.
-        """
+        """Run a subgraph without the GIL. Raises as `Interpreter.invoke`."""
         self._subgraphs.Invoke(subgraph)
 
 

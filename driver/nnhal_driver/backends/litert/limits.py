@@ -7,7 +7,6 @@ from nnhal.types import Operand, OperandType, SymmPerChannelQuantParams
 from nnhal_driver.backends.litert.shape_analysis import Shapes, StaticCall, Unsupported
 from nnhal_driver.backends.litert.submodel.limits import max_depthwise_channels
 
-_DEFAULT_RANK = 4
 _MAX_RANK = 8
 """Largest rank in the engine's RESHAPE."""
 _MAX_WINDOW = 2**15
@@ -36,7 +35,7 @@ class KernelLimits:
         max_input_scale: largest scale of `input`.
     """
 
-    rank: int = _DEFAULT_RANK
+    rank: int = 4
     product_of: tuple[str, str] | None = None
     output_copies_first: bool = False
     has_own_scale: bool = False

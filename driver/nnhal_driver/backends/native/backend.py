@@ -39,7 +39,6 @@ class NativeBackend(Backend):
     """A backend object of a native plug-in.
 
     Args:
-        id_, table: its id and its functions.
         memory: LIMIT for all models, or NORMAL if each model's preference decides.
 
     Raises:

@@ -175,10 +175,8 @@ class Execution:
     """State of one execution for the callbacks.
 
     Attributes:
-        view: the subgraph.
         error: first error in a callback.
         profile: receiver of spans, or None.
-        check: checks for cancellation.
         deferred: the state that the plug-in passed to `defer`; empty if it has not called it.
     """
 

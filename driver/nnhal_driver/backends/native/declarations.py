@@ -35,11 +35,7 @@ def read_layouts(table: FunctionTable, handle: int | None, struct: SubgraphStruc
 
 
 def read_device_operands(table: FunctionTable, handle: int | None, struct: SubgraphStruct) -> Sequence[int]:
-    """Return the operands of the graph that the plug-in uses in its own memory.
-
-    Raises:
-        HalError: GENERAL_FAILURE: a declaration is invalid.
-    """
+    """Return the operands of the graph that the plug-in uses in its own memory. Raises as `read_layouts`."""
     numbers: Sequence[int] = table.items("device_operands", handle)
     for number in numbers:
         if number not in struct.boundary:

@@ -30,11 +30,7 @@ class NativeMemory(DeviceMemory):
         self._table = table
 
     def acquire(self, shape: tuple[int, ...], dtype: "np.dtype[Any]") -> NativeBuffer:
-        """Ask the plug-in for a buffer.
-
-        Raises:
-            MemoryError: the plug-in has not enough memory.
-        """
+        """Ask the plug-in for a buffer."""
         buffer = NativeBuffer(shape, dtype)
         handle = self._table.call("acquire_buffer", c.byref(buffer.struct))
         if not handle:
@@ -44,11 +40,7 @@ class NativeMemory(DeviceMemory):
         return buffer
 
     def copy(self, source: AnyArray | DeviceBuffer, target: AnyArray | DeviceBuffer) -> None:
-        """Have the plug-in copy a value.
-
-        Raises:
-            HalError: the status and the plug-in's reason.
-        """
+        """Have the plug-in copy a value. A HalError has its status and its reason."""
         tensors: list[TensorStruct | NativeBuffer] = []
         for value in (source, target):
             assert isinstance(value, NativeBuffer | np.ndarray)

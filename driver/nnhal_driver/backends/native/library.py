@@ -88,7 +88,6 @@ class FunctionTable:
 
     Attributes:
         major, minor: version of the interface, according to the table.
-        version: version of the backend.
         allocate: allocates outputs and blocks of pieces instead of the backend; None: the backend does.
         borrowed: values of the host that are kept until the object is destroyed.
 

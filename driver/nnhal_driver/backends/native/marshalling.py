@@ -123,8 +123,7 @@ class SubgraphStruct:
     """A Subgraph struct, and everything that it points to.
 
     Args:
-        view: the operations.
-        types: types of the plug-in's extensions.
+        view, types: the operations, and types of the plug-in's extensions.
         options: options of the preparation; None in `supports`.
         memory: planner of the compiled subgraph's memory.
 

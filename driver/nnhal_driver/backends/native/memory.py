@@ -65,7 +65,6 @@ class PlannedMemory:
     """Pieces of memory that one compiled subgraph of a plug-in requested, by number.
 
     Attributes:
-        manager: planner of the pieces.
         planning: whether the plug-in may request pieces.
     """
 

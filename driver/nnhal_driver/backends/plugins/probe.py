@@ -32,15 +32,12 @@ from nnhal_driver.backends.report import CandidateState, Report
 TIMEOUT_S = 10.0
 """Timeout for loading a candidate."""
 
-_NO_OPTIONS: Sequence[OptionValues] = ({},)
-
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
     """Result of a test.
 
     Attributes:
-        report: the outcome.
         hooks: for each optional function, whether the candidate has it.
         device_type: name of the type of its hardware; "" if it cannot be loaded.
         options: keys of its options.
@@ -54,9 +51,7 @@ class ProbeResult:
     rejected_option: str = ""
 
 
-def probe(
-    candidate: Candidate, seconds: float = TIMEOUT_S, option_sets: Sequence[OptionValues] = _NO_OPTIONS
-) -> ProbeResult:
+def probe(candidate: Candidate, seconds: float = TIMEOUT_S, option_sets: Sequence[OptionValues] = ({},)) -> ProbeResult:
     """Load a candidate in a child process. A fault of the candidate is a report, not an exception.
 
     The timeout is without the start of the process. The candidate must load with the options of each device.

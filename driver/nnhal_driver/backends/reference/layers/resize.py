@@ -29,13 +29,8 @@ class ResizeAxis:
         return (self.old - 1, self.new - 1) if self.align_corners and self.new > 1 else (self.old, self.new)
 
 
-@dataclass(frozen=True, slots=True)
-class ResizeSamples:
-    """The two input cells around each output cell, and the weight of the higher one."""
-
-    low: NDArray[np.intp]
-    high: NDArray[np.intp]
-    weight: AnyArray
+Samples = tuple[NDArray[np.intp], NDArray[np.intp], AnyArray]
+"""The two input cells around each output cell, the lower one first, and the weight of the higher one."""
 
 
 def _axes(call: OperationCall, image: AnyArray) -> tuple[ResizeAxis, ResizeAxis]:
@@ -63,7 +58,7 @@ def resize_bilinear(call: OperationCall) -> AnyArray:
     return to_layout(call, to_output_type(call, out))
 
 
-def _samples(axis: ResizeAxis) -> ResizeSamples:
+def _samples(axis: ResizeAxis) -> Samples:
     """Return samples in float32. A negative position takes the first cell twice, so that its weight cancels out."""
     old, new = axis.lengths
     step = np.float32(old) / np.float32(new)
@@ -72,10 +67,10 @@ def _samples(axis: ResizeAxis) -> ResizeSamples:
     position = (index + half) * step - half if axis.half_pixel_centers else index * step
     low = np.clip(np.floor(position), 0, axis.old - 1)
     high = np.clip(np.ceil(position), 0, axis.old - 1)
-    return ResizeSamples(low.astype(np.intp), high.astype(np.intp), (position - low).astype(np.float32))
+    return low.astype(np.intp), high.astype(np.intp), (position - low).astype(np.float32)
 
 
-def _integer_samples(axis: ResizeAxis) -> ResizeSamples:
+def _integer_samples(axis: ResizeAxis) -> Samples:
     """Return samples in integers with `_BITS` fraction bits."""
     old, new = axis.lengths
     step = ((old << _BITS) + new // 2) // new
@@ -84,18 +79,18 @@ def _integer_samples(axis: ResizeAxis) -> ResizeSamples:
         position += step // 2 - (1 << (_BITS - 1))
     low = np.clip(position >> _BITS, 0, axis.old - 1)
     high = np.clip((position + (1 << _BITS) - 1) >> _BITS, 0, axis.old - 1)
-    return ResizeSamples(low, high, position - (low << _BITS))
+    return low, high, position - (low << _BITS)
 
 
-def _blend(image: AnyArray, rows: ResizeSamples, columns: ResizeSamples, one: int) -> AnyArray:
+def _blend(image: AnyArray, rows: Samples, columns: Samples, one: int) -> AnyArray:
     """Sum four cells times their weights, in the order of the operation file. `one` is the sum of both weights."""
-    down = rows.weight[:, np.newaxis, np.newaxis]
-    right = columns.weight[:, np.newaxis]
-    upper, lower = image[:, rows.low], image[:, rows.high]
-    out: AnyArray = upper[:, :, columns.low] * (one - down) * (one - right)
-    out += lower[:, :, columns.low] * down * (one - right)
-    out += upper[:, :, columns.high] * (one - down) * right
-    out += lower[:, :, columns.high] * down * right
+    (top, bottom, down), (left, right, across) = rows, columns
+    down, across = down[:, np.newaxis, np.newaxis], across[:, np.newaxis]
+    upper, lower = image[:, top], image[:, bottom]
+    out: AnyArray = upper[:, :, left] * (one - down) * (one - across)
+    out += lower[:, :, left] * down * (one - across)
+    out += upper[:, :, right] * (one - down) * across
+    out += lower[:, :, right] * down * across
     return out
 
 
