@@ -27,15 +27,11 @@ from nnhal.client.core.handles import AsyncOpenable, description
 from nnhal.types import AnyArray
 
 
-def new_burst(session: ReconnectingSession, model: RenewableModel, io: ModelIO) -> "Burst":
-    """Return a burst to open. It keeps the prepared model alive."""
-    return Burst(session, model, io)
-
-
 class Burst(AsyncOpenable):
     """Burst of executions. Open it with `async with` or await it, and use it from its event loop.
 
-    If its session is lost, it is opened again, and executions without buffers are repeated.
+    If its session is lost, it is opened again, and executions without buffers are repeated. It keeps the prepared model
+    alive.
     """
 
     def __init__(self, session: ReconnectingSession, model: RenewableModel, io: ModelIO) -> None:

@@ -18,7 +18,7 @@ import grpc
 from nnhal.client.aio.concurrency import StateLock, Work, run_blocking, sleep
 from nnhal.client.aio.grpc_calls import CHANNEL_CLOSED, GrpcCalls, finish_call, next_event, start_call
 from nnhal.client.aio.shm_transport import ShmTransport
-from nnhal.client.core.open_errors import no_event_error, open_error, read_redirect, redirected
+from nnhal.client.core.open_errors import open_error, read_redirect, redirected
 from nnhal.client.core.rpc_errors import hal_error
 from nnhal.client.core.service_user import ServiceUser
 from nnhal.client.core.session import (
@@ -38,6 +38,7 @@ from nnhal.client.shm.pool import is_same_host
 from nnhal.client.trace_context import trace_metadata
 from nnhal.errors import DeadObjectError, HalError, SessionLostError
 from nnhal.probe import connection_problem
+from nnhal.types import ErrorStatus
 from nnhal.v1 import (
     buffer_pb2_grpc,
     burst_pb2,
@@ -182,7 +183,8 @@ class Connection(GrpcCalls):
                 problem = await run_blocking(self._security.problem, self.target, failure)
             raise open_error(self.target, timeout, failure, problem) from failure
         if event is None:
-            raise no_event_error(self.target)
+            reason = f"{self.target} ended a session before it was open"
+            raise DeadObjectError(ErrorStatus.DEVICE_UNAVAILABLE, reason)
         if event.HasField("opened"):
             self.members, self.member = tuple(event.opened.members), event.opened.member
             self._watch_stream()

@@ -5,7 +5,7 @@ from typing import Any, Unpack, overload
 
 from nnhal import wire
 from nnhal.client.aio.buffer import Buffer
-from nnhal.client.aio.burst import Burst, new_burst
+from nnhal.client.aio.burst import Burst
 from nnhal.client.aio.concurrency import Lock
 from nnhal.client.aio.connection import Connection
 from nnhal.client.aio.fence import ExecutionFence, Fence, execute_fenced
@@ -322,4 +322,4 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
         Raises:
             HalError: the model has been closed, or the session has too many bursts.
         """
-        return new_burst(self._session, self, self._io)
+        return Burst(self._session, self, self._io)

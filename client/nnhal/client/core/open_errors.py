@@ -45,11 +45,6 @@ def redirected(target: str, address: str) -> str:
         raise general_failure(f"{target} sent an invalid redirect: {error}") from None
 
 
-def no_event_error(target: str) -> DeadObjectError:
-    """Return the error of a service that ends the stream of a session at once."""
-    return DeadObjectError(ErrorStatus.DEVICE_UNAVAILABLE, f"{target} ended a session before it was open")
-
-
 def open_error(target: str, timeout: float, error: grpc.RpcError | None, problem: OSError | None) -> HalError:
     """Return the error of a session that could not be opened.
 

@@ -222,12 +222,13 @@ def _part(
             return replace(operand, location=replace(operand.location, offset=references[operand.location.offset]))
         return windows.move(operand)
 
+    used = dict.fromkeys(o for operation in operations for o in (*operation.inputs, *operation.outputs))
     referenced = tuple(
         replace(graph, operands=tuple(map(move, graph.operands))) for graph in (model.referenced[i] for i in subgraphs)
     )
     part = replace(
         model,
-        main=_subgraph(main, operations, inputs, outputs, {o: move(main.operands[o]) for o in _used(operations)}),
+        main=_subgraph(main, operations, inputs, outputs, {o: move(main.operands[o]) for o in used}),
         referenced=referenced,
         pools=windows.pools,
         extension_name_to_prefix=(),
@@ -238,10 +239,6 @@ def _part(
     )
     part = replace(part, extension_name_to_prefix=_extensions(model, part))
     return Part(part, device, numbers, inputs, outputs, (0, *(i + 1 for i in subgraphs)))
-
-
-def _used(operations: Sequence[Operation]) -> list[int]:
-    return list(dict.fromkeys(o for operation in operations for o in (*operation.inputs, *operation.outputs)))
 
 
 def _subgraph(

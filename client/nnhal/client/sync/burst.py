@@ -42,15 +42,11 @@ READER_IDLE_S = 1.0
 """Seconds that the thread that reads the results of `submit` waits for more work."""
 
 
-def new_burst(session: ReconnectingSession, model: RenewableModel, io: ModelIO) -> "Burst":
-    """Open a burst. It keeps the prepared model alive."""
-    return Burst(session, model, io)
-
-
 class Burst(Closeable):
     """Burst of executions. Thread safe. Close it, or use it as a context manager; closing waits for its executions.
 
-    If its session is lost, it is opened again, and executions without buffers are repeated.
+    If its session is lost, it is opened again, and executions without buffers are repeated. It keeps the prepared model
+    alive.
     """
 
     def __init__(self, session: ReconnectingSession, model: RenewableModel, io: ModelIO) -> None:

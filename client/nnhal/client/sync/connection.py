@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import grpc
 
-from nnhal.client.core.open_errors import no_event_error, open_error, read_redirect, redirected
+from nnhal.client.core.open_errors import open_error, read_redirect, redirected
 from nnhal.client.core.rpc_errors import hal_error
 from nnhal.client.core.service_user import ServiceUser
 from nnhal.client.core.session import (
@@ -39,6 +39,7 @@ from nnhal.client.sync.shm_transport import ShmTransport
 from nnhal.client.trace_context import trace_metadata
 from nnhal.errors import DeadObjectError, HalError, SessionLostError
 from nnhal.probe import connection_problem
+from nnhal.types import ErrorStatus
 from nnhal.v1 import (
     buffer_pb2_grpc,
     burst_pb2,
@@ -183,7 +184,8 @@ class Connection(GrpcCalls):
                 problem = run_blocking(self._security.problem, self.target, failure)
             raise open_error(self.target, timeout, failure, problem) from failure
         if event is None:
-            raise no_event_error(self.target)
+            reason = f"{self.target} ended a session before it was open"
+            raise DeadObjectError(ErrorStatus.DEVICE_UNAVAILABLE, reason)
         if event.HasField("opened"):
             self.members, self.member = tuple(event.opened.members), event.opened.member
             self._watch_stream()

@@ -29,7 +29,7 @@ from nnhal.client.core.prepared_model import (
 from nnhal.client.core.profile import ExecutionProfile
 from nnhal.client.core.streams import StreamIO
 from nnhal.client.sync.buffer import Buffer
-from nnhal.client.sync.burst import Burst, new_burst
+from nnhal.client.sync.burst import Burst
 from nnhal.client.sync.concurrency import Lock
 from nnhal.client.sync.connection import Connection
 from nnhal.client.sync.fence import ExecutionFence, Fence, execute_fenced
@@ -319,4 +319,4 @@ class PreparedModel(PreparedModelBase, Closeable):
         Raises:
             HalError: the model has been closed, or the session has too many bursts.
         """
-        return new_burst(self._session, self, self._io)
+        return Burst(self._session, self, self._io)
