@@ -1,4 +1,4 @@
-"""What a native plug-in declares for the inputs and outputs of a subgraph: their layouts, and memory of its own."""
+"""Declarations of a native plug-in for the inputs and outputs of a subgraph: layouts, and memory of its own."""
 
 from collections.abc import Mapping, Sequence
 
