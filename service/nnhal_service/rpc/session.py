@@ -63,9 +63,9 @@ class SessionServicer(ServicerBase, session_pb2_grpc.SessionServicer):
         if request.session:
             session = self._sessions.attach(request.session, context)
         else:
-            session = self._sessions.open(credential.identity, credential)
+            session = self._sessions.open(credential.identity, credential, context.peer())
             self._calls.count_session(session)
-            session.client, session.peer = request.client_name[:CLIENT_NAME_LENGTH], context.peer()
+            session.client = request.client_name[:CLIENT_NAME_LENGTH]
             session.placement = request.placement[:_PLACEMENT_LENGTH]
             event(
                 "session-opened",

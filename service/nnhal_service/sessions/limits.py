@@ -17,6 +17,9 @@ PERSISTENT = ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT
 MISSED = ErrorStatus.MISSED_DEADLINE_PERSISTENT
 
 
+SHARE = 3
+"""A client may use this many times what it leaves to all others. So one client gets three quarters of what the service
+has, and the next one finds some, however many there are."""
 DERIVED = 2**62
 """Default of a limit that the service derives from the memory of its process when it starts."""
 
@@ -66,7 +69,14 @@ LIMITS = {
             "Inputs and outputs of all operations of one model, or of one request.",
         ),
         Limit("subgraphs", 10_000, "subgraphs", PERSISTENT, "Referenced subgraphs of one model."),
-        Limit("sessions", 1024, "sessions", TRANSIENT, "Open sessions of the service."),
+        Limit(
+            "sessions",
+            1024,
+            "sessions",
+            TRANSIENT,
+            "Open sessions of the service. An identity, or the anonymous clients of one host, may have three times what "
+            "it leaves to others.",
+        ),
         Limit("session_calls", 384, "calls", TRANSIENT, "Executions of one session that occupy a thread at once."),
         Limit("session_streams", 16, "streams", TRANSIENT, "Open keep-alive streams of one session."),
         Limit("objects", 10_000, "handles", TRANSIENT, "Handles of one session: prepared models, memories, ..."),
@@ -137,6 +147,19 @@ class Limits(Mapping[str, int]):
         if value > self._values[name]:
             limit = LIMITS[name]
             raise limit_exceeded(name, f"{subject} {value} {limit.unit}; at most {self._values[name]}", limit.status)
+
+    def require_share(self, name: str, used: int, own: int, subject: str) -> None:
+        """Raise an error if a client that has `own` of the `used` units of the service may not have one more.
+
+        Raises:
+            HalError: the status of the limit, of kind LIMIT.
+        """
+        self.require(name, used + 1, "the service would have")
+        left = self._values[name] - used
+        if own + 1 > SHARE * left:
+            limit = LIMITS[name]
+            reason = f"{subject} has {own} of {self._values[name]} {limit.unit}; the remaining {left} are for others"
+            raise limit_exceeded(name, reason, limit.status)
 
     def require_model(self, model: types_pb2.Model) -> None:
         """Check the size of a model message, before it is converted."""

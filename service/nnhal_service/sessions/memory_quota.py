@@ -16,12 +16,9 @@ from nnhal.types import Bytes
 from nnhal_driver.scheduling.quota_use import Quota, QuotaUse
 from nnhal_service.identity.accounts import Account
 from nnhal_service.identity.identity import ANONYMOUS, Identity
-from nnhal_service.sessions.limits import LIMITS, Limits
+from nnhal_service.sessions.limits import LIMITS, SHARE, Limits
 from nnhal_service.sessions.session import Session
 
-SHARE = 3
-"""A session may use this many times what it leaves to all others. So one session gets three quarters of the memory, and
-the next one finds some, however many there are."""
 REQUEST_BYTES = 2**14
 """Smallest request that counts. A call with a smaller one takes about as much memory as one without."""
 REQUEST_COPIES = 4

@@ -15,7 +15,7 @@ from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_driver.scheduling.timers import Timers
 from nnhal_service.identity.accounts import Accounts
 from nnhal_service.identity.authentication import Authentication
-from nnhal_service.identity.identity import Credential, Identity
+from nnhal_service.identity.identity import ANONYMOUS, Credential, Identity
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.session import STOPPING, Session, session_lost, stopping
 
@@ -60,23 +60,29 @@ class SessionRegistry:
         if self._authenticates:
             self._timers.call_at(now_ns() + _CHECK_NS, self._end_revoked)
 
-    def open(self, identity: Identity, credential: Credential | None = None) -> Session:
+    def open(self, identity: Identity, credential: Credential | None = None, peer: str = "") -> Session:
         """Create a session with one keep-alive stream.
+
+        Args:
+            peer: connection of the client, as gRPC names it.
 
         Raises:
             HalError: DEVICE_UNAVAILABLE: the service is stopping. RESOURCE_EXHAUSTED_TRANSIENT: limit sessions, or the
                 quota of the identity.
         """
         account = self.authentication.accounts.of(identity)
+        client = _client(identity, peer)
         with self._lock:
             if self._closed:
                 raise stopping()
-            self._limits.require("sessions", len(self._sessions) + 1, "the service would have")
+            own = sum(_client(each.identity, each.peer) == client for each in self._sessions.values())
+            self._limits.require_share("sessions", len(self._sessions), own, client)
             self._claim(str(identity))
             account.acquire("sessions")
             session = Session(f"s{next(self._numbers)}", identity, self._limits, self._token_suffix, account)
             session.credential = credential or session.credential
             session.attachments = 1
+            session.peer = peer
             self._sessions[session.token] = session
         return session
 
@@ -201,3 +207,8 @@ class SessionRegistry:
         """End every session because the service stops."""
         for session in self.all():
             self.end(session, STOPPING)
+
+
+def _client(identity: Identity, peer: str) -> str:
+    """Return the client that a session counts for: its identity, or its host if it is anonymous."""
+    return f"{identity} at {peer.rpartition(':')[0]}" if identity == ANONYMOUS else str(identity)

@@ -12,8 +12,8 @@ from nnhal.types import ErrorKind, ErrorStatus
 from nnhal_service.identity.accounts import Account
 from nnhal_service.identity.identity import ANONYMOUS, Identity
 from nnhal_service.identity.policy import IdentityRules
-from nnhal_service.sessions.limits import Limits
-from nnhal_service.sessions.memory_quota import SHARE, MemoryQuota, Reservation
+from nnhal_service.sessions.limits import SHARE, Limits
+from nnhal_service.sessions.memory_quota import MemoryQuota, Reservation
 from nnhal_service.sessions.session import Session
 from tests.concurrency import run_concurrently
 

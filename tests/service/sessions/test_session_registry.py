@@ -1,14 +1,17 @@
 """Sessions: handles, isolation, grace time and end."""
 
+import itertools
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from nnhal.errors import HalError, SessionLostError
-from nnhal.types import ErrorKind
-from nnhal_service.identity.identity import ANONYMOUS
+from nnhal.types import ErrorKind, ErrorStatus
+from nnhal_service.identity.identity import ANONYMOUS, Identity
 from nnhal_service.sessions import session_registry
+from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.session import Session
 from nnhal_service.sessions.session_registry import SessionRegistry
 from tests.concurrency import new_threads, wait_until
@@ -164,3 +167,39 @@ def test_streams_of_a_session_are_limited(sessions: SessionRegistry) -> None:
     assert caught.value.limit == "session_streams"
     sessions.detach(session)
     assert sessions.attach(session.token) is session
+
+
+def open_until_refused(sessions: SessionRegistry, identity: Identity, peers: Iterator[str]) -> tuple[int, HalError]:
+    """Open sessions of one client until the service refuses. Return their number and the error."""
+    for opened, peer in enumerate(peers):
+        try:
+            sessions.open(identity, peer=peer)
+        except HalError as error:
+            return opened, error
+    raise AssertionError("the peers have ended")
+
+
+def ports(host: str) -> Iterator[str]:
+    return (f"ipv4:{host}:{port}" for port in itertools.count(1))
+
+
+@pytest.mark.parametrize("identity", [ANONYMOUS, Identity("token", "alice")], ids=str)
+def test_a_client_leaves_sessions_to_others(timers: FakeTimers, identity: Identity) -> None:
+    sessions = SessionRegistry(GRACE_S, Limits({"sessions": 100}))
+    opened, error = open_until_refused(sessions, identity, ports("10.0.0.1"))
+    assert opened == 75
+    assert (error.limit, error.status) == ("sessions", ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT)
+    assert "has 75 of 100 sessions; the remaining 25 are for others" in error.reason
+    for number in range(3):  # each further client finds some
+        other = replace(identity, name=identity.name and f"other {number}")
+        assert open_until_refused(sessions, other, ports(f"10.0.1.{number}"))[0] > 0
+    sessions.end(sessions.all()[0], "closed by the client")
+    sessions.open(Identity("token", "bob"))
+    sessions.close()
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_few_sessions_have_no_reserve(timers: FakeTimers, limit: int) -> None:
+    sessions = SessionRegistry(GRACE_S, Limits({"sessions": limit}))
+    assert open_until_refused(sessions, ANONYMOUS, ports("::1"))[0] == limit
+    sessions.close()
