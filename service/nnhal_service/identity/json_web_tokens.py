@@ -34,6 +34,8 @@ MAX_AGE_S = 600
 LEAST_RSA_BITS = 2048
 MAX_LENGTH, MAX_NAME_LENGTH = 8192, 256
 """Longest tokens and subjects."""
+_LATEST_S = 253402300799
+"""Last second of the year 9999. Later dates are mistakes, or attempts to be valid without end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,10 @@ class JwtVerifier:
         if algorithm not in key.algorithms:
             raise InvalidTokenError("the algorithm of the token is not one of its key")
         claims = self._claims(token, key, algorithm)
+        for name in ("exp", "nbf", "iat"):
+            date = claims.get(name, 0)
+            if type(date) not in (int, float) or not 0 <= date <= _LATEST_S:
+                raise InvalidTokenError(f"the claim {name} of the token is not a number of seconds until the year 9999")
         subject = claims["sub"]
         if not subject or len(subject) > MAX_NAME_LENGTH or not subject.isprintable():
             raise InvalidTokenError(f"the subject of the token is not a name of at most {MAX_NAME_LENGTH} characters")

@@ -117,6 +117,36 @@ def test_forged_tokens_are_invalid(issuer: Issuer, verifier: JwtVerifier, forger
     assert token not in str(caught.value) or not token.strip(".")
 
 
+ABSURD = {
+    "many digits": "9" * 4000,
+    "more digits than Python converts": "9" * 5000,
+    "a negative number of many digits": "-" + "9" * 4000,
+    "end of the floats": "1e308",
+    "past the floats": "1e999",
+    "not a number": "NaN",
+    "true": "true",
+    "null": "null",
+    "digits as text": f'"{int(time.time()) + 600}"',
+    "the year 10000": "253402300800",
+}
+
+
+@pytest.mark.parametrize("claim", ["exp", "nbf", "iat"])
+@pytest.mark.parametrize("value", ABSURD)
+def test_dates_must_be_sensible_numbers(issuer: Issuer, verifier: JwtVerifier, claim: str, value: str) -> None:
+    claims = json.dumps(issuer.claims() | {claim: "DATE"}).replace('"DATE"', ABSURD[value])
+    token = jwt.api_jws.encode(claims.encode(), issuer.rsa, "RS256", headers={"kid": "rsa"})
+    with pytest.raises(InvalidTokenError) as caught:
+        verifier.verify(token)
+    assert len(str(caught.value)) < 100
+
+
+def test_dates_of_any_sensible_form_are_valid(issuer: Issuer, verifier: JwtVerifier) -> None:
+    now = time.time()
+    for dates in ({"exp": 253402300799}, {"exp": now + 600.5, "nbf": int(now), "iat": now}, {"nbf": 0}):
+        verifier.verify(issuer.token(**dates))
+
+
 def test_unknown_keys_cause_few_fetches() -> None:
     now, issuer = [0.0], Issuer()
     keys = KeySet(issuer.key_set, lambda: now[0])
