@@ -74,8 +74,8 @@ LIMITS = {
             1024,
             "sessions",
             TRANSIENT,
-            "Open sessions of the service. An identity, or the anonymous clients of one host, may have three times what "
-            "it leaves to others.",
+            "Open sessions of the service. An identity, or the anonymous clients of one host, may have three times "
+            "what it leaves to others.",
         ),
         Limit("session_calls", 384, "calls", TRANSIENT, "Executions of one session that occupy a thread at once."),
         Limit("session_streams", 16, "streams", TRANSIENT, "Open keep-alive streams of one session."),

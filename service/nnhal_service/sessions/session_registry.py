@@ -61,10 +61,7 @@ class SessionRegistry:
             self._timers.call_at(now_ns() + _CHECK_NS, self._end_revoked)
 
     def open(self, identity: Identity, credential: Credential | None = None, peer: str = "") -> Session:
-        """Create a session with one keep-alive stream.
-
-        Args:
-            peer: connection of the client, as gRPC names it.
+        """Create a session with one keep-alive stream. The peer is the client's connection, as gRPC names it.
 
         Raises:
             HalError: DEVICE_UNAVAILABLE: the service is stopping. RESOURCE_EXHAUSTED_TRANSIENT: limit sessions, or the
