@@ -11,7 +11,8 @@
 IDENTITY is a digest, TOKEN and NAME are hex, NUMBER is random: no name contains text of a client. An entry is replaced
 by one rename of its link, so readers see the old entry or the new one, and never a mixture. A generation without a link
 belongs to a writer that is still running (it holds a flock on the directory) or that was killed. Other files are
-ignored and stay.
+ignored and stay. A damaged `layout` does not matter to readers, since seals protect what they read; the next writer
+replaces it.
 """
 
 import contextlib
@@ -34,6 +35,7 @@ LOCK_S = 10.0
 """Seconds that a process waits for the lock."""
 TOKEN_BYTES = 32
 
+_DAMAGED = 0
 _RETRY_S = 0.002
 _VERSION_BYTES = 64
 _OWNER = re.compile("[0-9a-f]{32}")
@@ -97,7 +99,7 @@ class CacheLayout:
             except FileNotFoundError:
                 return False
             check_directory(self.root, status)
-            if not self._has_version():
+            if self._read_version() is None:
                 return False
             for folder in self._folders:
                 with contextlib.suppress(FileNotFoundError):
@@ -109,38 +111,47 @@ class CacheLayout:
         return self.entries, self.generations, self.quarantine, self.files
 
     def create(self) -> None:
-        """Create the directory, unless it exists.
+        """Create the directory, unless it exists. Replace a damaged file `layout`, in one step.
 
         Raises:
             CacheError: the directory cannot be created, or is not safe to use.
         """
-        if self.exists():
+        if self.exists() and self._read_version() == VERSION:
             return
         with cache_errors(self.root):
             self.root.mkdir(0o700, parents=True, exist_ok=True)
             check_directory(self.root, self.root.stat())
             with self.lock():
-                if self._has_version():  # another process was faster
+                if self._read_version() == VERSION:  # another process was faster
                     return
                 for folder in self._folders:
                     folder.mkdir(0o700, exist_ok=True)
-                replace_private_file(self.root / "layout", f"{VERSION}\n".encode())
+                path = self.root / "layout"
+                if path.is_dir() and not path.is_symlink():  # no file can replace a folder
+                    path.rename(self.quarantine / f"{time.time_ns():020d}-layout")
+                replace_private_file(path, f"{VERSION}\n".encode())
 
-    def _has_version(self) -> bool:
-        """Return whether the file `layout` exists, after checking the version in it."""
+    def _read_version(self) -> int | None:
+        """Return the version in the file `layout`; None if there is no file, and `_DAMAGED` if it has no version.
+
+        Raises:
+            CacheError: the version is newer, or the directory belongs to another program.
+        """
         try:
             # opening a pipe would block otherwise
             with open(os.open(self.root / "layout", os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as file:
                 text = file.read(_VERSION_BYTES).decode("ascii", "replace").strip()
         except FileNotFoundError:
-            return False
-        if not text.isdecimal():
-            raise CacheError(f"the cache {self.root} has a damaged file `layout`: invalid version {text[:20]!r}")
-        if int(text) != VERSION:
+            return None
+        except IsADirectoryError:
+            text = "a folder"
+        if text.isdecimal() and int(text) > VERSION:
             raise NewerLayoutError(
                 f"the cache {self.root} was written by a newer release: its layout is {text[:20]}; expected {VERSION}"
             )
-        return True
+        if text != str(VERSION) and not all(folder.is_dir() for folder in self._folders):
+            raise CacheError(f"the folder {self.root} is not a cache: its file `layout` has {text[:20]!r}")
+        return VERSION if text == str(VERSION) else _DAMAGED
 
     @contextmanager
     def lock(self) -> Iterator[None]:

@@ -1,5 +1,6 @@
 """Directories that cannot or must not be used: each error gives the reason, and reading continues if it can."""
 
+import itertools
 import os
 import resource
 import shutil
@@ -67,9 +68,75 @@ def test_newer_layout_is_rejected(store: Store) -> None:
     for call in (load, save):
         with pytest.raises(NewerLayoutError, match="newer release: its layout is 2; expected 1"):
             call(store, 1)
-    (store.layout.root / "layout").write_text("x")
-    with pytest.raises(CacheError, match="damaged file `layout`"):
-        load(store, 1)
+    assert (store.layout.root / "layout").read_text() == "2\n"
+
+
+def replace_layout(root: Path, damage: str) -> None:
+    """Replace the file `layout` by something else."""
+    path = root / "layout"
+    path.unlink()
+    if damage == "pipe":
+        os.mkfifo(path)
+    elif damage == "folder":
+        (path / "with").mkdir(parents=True)
+    else:
+        path.write_text(damage)
+
+
+DAMAGES = ["1\nx", "", "\0" * 100, "x", "0", "pipe", "folder"]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_layout_is_repaired(store: Store, damage: str) -> None:
+    save(store, 1)
+    replace_layout(store.layout.root, damage)
+    assert load(store, 1) == (b"model", b"data")
+    save(store, 2)
+    assert (store.layout.root / "layout").read_text() == "1\n"
+    assert [load(store, number) for number in (1, 2)] == [(b"model", b"data")] * 2
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_cache_with_a_damaged_layout_is_cleared(store: Store, damage: str) -> None:
+    save(store, 1)
+    replace_layout(store.layout.root, damage)
+    assert store.clear(None) == 1
+    assert store.list() == []
+
+
+@pytest.mark.parametrize("steps", range(3))
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_repair_that_is_cut_short_is_done_by_the_next_writer(
+    store: Store, monkeypatch: pytest.MonkeyPatch, damage: str, steps: int
+) -> None:
+    save(store, 1)
+    replace_layout(store.layout.root, damage)
+    left = itertools.count(steps, -1)
+
+    def kill_after(function: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object) -> object:
+            if next(left) <= 0:
+                raise KeyboardInterrupt
+            return function(*arguments)
+
+        return call
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        for function in (os.fsync, os.rename, os.replace):
+            patch.setattr(os, function.__name__, kill_after(function))
+        save(store, 2)
+    assert load(store, 1) in ((b"model", b"data"), None)
+    save(store, 2)
+    assert [load(store, number) for number in (1, 2)] == [(b"model", b"data")] * 2
+
+
+def test_layout_of_another_program_stays(store: Store) -> None:
+    store.layout.root.mkdir()
+    (store.layout.root / "layout").write_text("rows and columns")
+    for call in (load, save):
+        with pytest.raises(CacheError, match="is not a cache: its file `layout` has 'rows and columns'"):
+            call(store, 1)
+    assert [path.name for path in store.layout.root.iterdir()] == ["layout"]
 
 
 def open_to_all(folder: Path) -> None:
@@ -160,12 +227,3 @@ def test_folders_that_others_can_write_to_are_not_used(tmp_path: Path, name: str
             use()
     folder.chmod(0o700)
     assert layout.exists()
-
-
-def test_planted_pipe_as_version_does_not_block(tmp_path: Path) -> None:
-    layout = CacheLayout(tmp_path / "cache")
-    layout.create()
-    (layout.root / "layout").unlink()
-    os.mkfifo(layout.root / "layout")
-    with pytest.raises(CacheError, match="damaged file `layout`"):
-        layout.exists()
