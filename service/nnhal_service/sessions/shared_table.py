@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from nnhal.errors import HalError, invalid_argument
 from nnhal.types import Memory
+from nnhal_service.sessions.file_systems import LOCAL, file_system
 from nnhal_service.sessions.limits import Limits
 
 
@@ -35,14 +36,16 @@ class SharedTable:
         self._add(number, memory)
 
     def add_file(self, number: int, descriptor: int) -> None:
-        """Add a duplicate of the descriptor of a regular file.
+        """Add a duplicate of the descriptor of a regular file of a local file system.
 
         Raises:
-            HalError: INVALID_ARGUMENT: the file is not regular, or the number is in use. RESOURCE_EXHAUSTED_TRANSIENT:
-                limit shared.
+            HalError: INVALID_ARGUMENT: the file is not regular, its reads may block, or the number is in use.
+                RESOURCE_EXHAUSTED_TRANSIENT: limit shared.
         """
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise invalid_argument(f"number {number} is not a regular file")
+        system = file_system(descriptor)  # first: `fstat` may block as well
+        if system not in LOCAL or not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            reason = f"number {number} is not a regular file of a local file system; it is of {system or 'another'!r}"
+            raise invalid_argument(reason)
         file = _File(os.dup(descriptor))
         try:
             self._add(number, file)
