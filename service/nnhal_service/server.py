@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, cast
 
 import grpc
@@ -45,6 +46,7 @@ from nnhal_service.serving.hosting import Hosting
 from nnhal_service.serving.thread_pools import ThreadPools
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_quota import MemoryQuota
+from nnhal_service.sessions.message_limits import count_elements
 from nnhal_service.sessions.session import STOPPING
 from nnhal_service.sessions.session_registry import SessionRegistry
 from nnhal_service.settings import Settings
@@ -154,9 +156,11 @@ class Server:
             "MemoryService": MemoryServicer(parts, watchdogs["transfers"]),
             "Cache": CacheServicer(parts, self.store, devices, cache_arguments),
         }
+        check_of = partial(count_elements, limits=limits)
         on_error, admit = self.metrics.count_error, self._authentication.admit
         registrar = cast(
-            grpc.Server, HandlerRegistrar(self._server, self._pools.by_name, watchdogs, unread, on_error, admit)
+            grpc.Server,
+            HandlerRegistrar(self._server, self._pools.by_name, watchdogs, unread, check_of, on_error, admit),
         )
         for name, service in SERVICES.items():
             service.add_to_server(servicers[name], registrar)

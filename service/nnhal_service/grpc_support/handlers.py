@@ -2,7 +2,7 @@
 
 Each RPC method of a servicer carries `@handler()`, whose arguments say how the server runs the method:
 
-    registrar = HandlerRegistrar(server, pools, watchdogs, unread)
+    registrar = HandlerRegistrar(server, pools, watchdogs, unread, check_of)
     session_pb2_grpc.add_SessionServicer_to_server(servicer, registrar)
 """
 
@@ -12,13 +12,14 @@ from functools import partial
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import grpc
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pool import Default
 
 from nnhal.errors import HalError
 from nnhal.grpc_internals.server_calls import receive_early
 from nnhal.types import ErrorKind, ErrorStatus
 from nnhal_service.grpc_support.errors import log_error, map_errors, map_stream_errors
-from nnhal_service.grpc_support.request_decoding import check_request, check_requests, without_raising
+from nnhal_service.grpc_support.request_decoding import Reject, check_request, check_requests, checked_decoder, fail
 from nnhal_service.grpc_support.response_stream import QueuedSend
 from nnhal_service.grpc_support.stall_watchdog import StallWatchdog
 from nnhal_service.grpc_support.unread_responses import UnreadResponses
@@ -36,6 +37,7 @@ class HandlerOptions(NamedTuple):
         sending_pool: name of the pool that sends the responses of a non-blocking method; "": the method does.
         watches_stream: whether a client of a stream in both directions is watched; other methods do this themselves.
         is_public: whether callers need no admission.
+        reject: see `handler`.
         errors: exceptions that become the error of the call. Others are left to gRPC.
     """
 
@@ -45,6 +47,7 @@ class HandlerOptions(NamedTuple):
     sending_pool: str = ""
     watches_stream: bool = False
     is_public: bool = False
+    reject: Reject = fail
     errors: type[BaseException] = BaseException
 
 
@@ -61,7 +64,9 @@ Each has a pool: neither a flood of calls nor one of these services may keep the
 """
 
 
-def handler(*, non_blocking: bool = False, raw: bool = False, pool: str = "") -> Callable[[Callable[..., Any]], Any]:
+def handler(
+    *, non_blocking: bool = False, raw: bool = False, pool: str = "", reject: Reject = fail
+) -> Callable[[Callable[..., Any]], Any]:
     """Decorate an RPC method: its exceptions become the error of the call.
 
     Args:
@@ -70,10 +75,12 @@ def handler(*, non_blocking: bool = False, raw: bool = False, pool: str = "") ->
         raw: requests and responses are bytes, which the method decodes, encodes and counts (`UnreadResponses`) itself.
         pool: name of the thread pool that runs the method; "": the server's own. Methods that wait for their client
             run on other pools, so that slow clients cannot occupy all threads.
+        reject: called instead of the method, with an error and the method's other arguments, if the only request of a
+            call cannot be decoded or exceeds a limit; by default it raises the error.
     """
 
     def mark(method: Callable[..., Any]) -> Any:
-        vars(method)["handler_options"] = HandlerOptions(non_blocking, raw, pool)
+        vars(method)["handler_options"] = HandlerOptions(non_blocking, raw, pool, reject=reject)
         return method
 
     return mark
@@ -89,6 +96,7 @@ class HandlerRegistrar:
         pools: thread pools by the names that `handler` takes.
         watchdogs: cancel calls whose clients have stalled, by the names of the pools; "" for the server's own.
         unread: counts the responses of sessions.
+        check_of: returns a function that checks encoded requests of a type before they are decoded.
         on_error: called with the name of the method and the error of each call that fails.
         admit: raises an error if a caller may not use the service. Only for calls without a session: sessions check it.
     """
@@ -99,6 +107,7 @@ class HandlerRegistrar:
         pools: Mapping[str, ThreadPoolExecutor],
         watchdogs: Mapping[str, StallWatchdog],
         unread: UnreadResponses,
+        check_of: Callable[[Descriptor], Callable[[bytes], None]],
         on_error: Callable[[str, HalError], None] = lambda method, error: None,
         admit: Callable[[grpc.ServicerContext], object] = lambda context: None,
     ) -> None:
@@ -106,6 +115,7 @@ class HandlerRegistrar:
         self._pools = pools
         self._watchdogs = watchdogs
         self._unread = unread
+        self._check_of = check_of
         self._on_error = on_error
         self._admit = admit
 
@@ -131,10 +141,13 @@ class HandlerRegistrar:
             options = options._replace(non_blocking=getattr(method, "experimental_non_blocking", False))
         elif (options := getattr(method, "handler_options", None)) is None:
             method, options = _unimplemented(name), HandlerOptions()
-        if not options.is_public and not _has_session(name):
+        request_type = _request_type(name)
+        if not options.is_public and not _has_session(request_type):
             method = self._admitting(method)
-        if not options.raw:
-            method = (check_requests if original.request_streaming else check_request)(method)
+        if original.request_streaming:
+            method = check_requests(method)
+        else:
+            method = check_request(method, options.reject)
         encode = original.response_serializer
         watchdog = self._watchdogs[options.pool]
         if options.non_blocking:
@@ -158,13 +171,9 @@ class HandlerRegistrar:
         vars(method)["experimental_non_blocking"] = options.non_blocking
         vars(method)["experimental_thread_pool"] = self._pools[options.pool] if options.pool else None
         make_handler = getattr(grpc, f"{requests}_{responses}_rpc_method_handler")
-        wrapped: Handler
-        if options.raw:
-            wrapped = make_handler(method)
-        else:
-            assert original.request_deserializer is not None, "generated code has a deserializer for each method"
-            decode = without_raising(original.request_deserializer)
-            wrapped = make_handler(method, decode, encode)
+        assert original.request_deserializer is not None, "generated code has a deserializer for each method"
+        decode = checked_decoder(self._check_of(request_type), bytes if options.raw else original.request_deserializer)
+        wrapped: Handler = make_handler(method, decode, None if options.raw else encode)
         return wrapped
 
     def _admitting(self, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -216,10 +225,14 @@ def _watch_stream(method: Callable[..., Any], watchdog: StallWatchdog) -> Callab
     return call
 
 
-def _has_session(name: str) -> bool:
-    """Return whether the calls of a method belong to a session, which `SessionRegistry.get` then checks."""
+def _request_type(name: str) -> Descriptor:
     service, _, method = name.rpartition(".")
-    request: Any = Default().FindServiceByName(service).methods_by_name[method].input_type
+    request: Descriptor = Default().FindServiceByName(service).methods_by_name[method].input_type
+    return request
+
+
+def _has_session(request: Descriptor) -> bool:
+    """Return whether the calls of a method belong to a session, which `SessionRegistry.get` then checks."""
     fields = list(request.fields)
     while fields:
         field = fields.pop()

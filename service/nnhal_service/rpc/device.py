@@ -43,6 +43,11 @@ from nnhal_service.sessions.session import Session
 PrepareRequest = device_pb2.PrepareModelRequest | device_pb2.PrepareModelWithConfigRequest
 
 
+def _reject_launch(error: HalError, context: grpc.ServicerContext, send: Send[device_pb2.PrepareModelEvent]) -> None:
+    """Report a launch whose request was rejected before it was decoded."""
+    reject_preparation(ResponseStream(context, send), error, context)
+
+
 class DeviceServicer(ServicerBase, device_pb2_grpc.DeviceServicer):
     """Servicer of Device."""
 
@@ -155,7 +160,7 @@ class DeviceServicer(ServicerBase, device_pb2_grpc.DeviceServicer):
         """Return the context in which a request counts, while its model waits for its analysis."""
         return self._quota.reserve_request(session, request.ByteSize()) or nullcontext()
 
-    @handler(non_blocking=True)
+    @handler(non_blocking=True, reject=_reject_launch)
     def PrepareModel(
         self,
         request: device_pb2.PrepareModelRequest,
@@ -167,7 +172,7 @@ class DeviceServicer(ServicerBase, device_pb2_grpc.DeviceServicer):
         prepare = partial(self._prepare, request, request.cache if request.HasField("cache") else None, options)
         self._launch(prepare, request, field_or_omitted(request, "deadline_ns"), context, send)
 
-    @handler(non_blocking=True)
+    @handler(non_blocking=True, reject=_reject_launch)
     def PrepareModelWithConfig(
         self,
         request: device_pb2.PrepareModelWithConfigRequest,
@@ -206,7 +211,7 @@ class DeviceServicer(ServicerBase, device_pb2_grpc.DeviceServicer):
             metered.sent = response.ByteSize()
         return response
 
-    @handler(non_blocking=True)
+    @handler(non_blocking=True, reject=_reject_launch)
     def PrepareModelFromCache(
         self,
         request: device_pb2.PrepareModelFromCacheRequest,

@@ -66,8 +66,10 @@ LIMITS = {
             1_000_000,
             "arguments",
             PERSISTENT,
-            "Inputs and outputs of all operations of one model, or of one request.",
+            "Inputs and outputs of a model and of all its operations, or of one request.",
         ),
+        Limit("dimensions", 1_000_000, "dimensions", PERSISTENT, "All operands of one model together."),
+        Limit("elements", 100_000, "elements", PERSISTENT, "Lists of one message that have no limit of their own."),
         Limit("subgraphs", 10_000, "subgraphs", PERSISTENT, "Referenced subgraphs of one model."),
         Limit(
             "sessions",
@@ -162,16 +164,15 @@ class Limits(Mapping[str, int]):
             raise limit_exceeded(name, reason, limit.status)
 
     def require_model(self, model: types_pb2.Model) -> None:
-        """Check the size of a model message, before it is converted."""
-        self.require("subgraphs", len(model.referenced), "the model has")
+        """Check a model message before it is converted. `message_limits` has counted its operands and operations."""
         graphs = (model.main, *model.referenced)
-        self.require("operands", sum(len(graph.operands) for graph in graphs), "the model has")
-        self.require("operations", sum(len(graph.operations) for graph in graphs), "the model has")
-        arguments = sum(
+        dimensions = sum(len(operand.dimensions) for graph in graphs for operand in graph.operands)
+        self.require("dimensions", dimensions, "the operands have")
+        arguments = sum(len(graph.input_indexes) + len(graph.output_indexes) for graph in graphs)
+        arguments += sum(
             len(operation.inputs) + len(operation.outputs) for graph in graphs for operation in graph.operations
         )
-        self.require("arguments", arguments, "the operations have")
-        self.require("pools", len(model.pools), "the model has")
+        self.require("arguments", arguments, "the model and its operations have")
         self.require_inline(model.pools)
 
     def require_request(self, request: types_pb2.Request) -> None:

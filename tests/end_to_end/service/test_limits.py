@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nnhal.types import ErrorKind, ErrorStatus
-from nnhal.v1 import error_pb2, memory_pb2, session_pb2
+from nnhal.v1 import device_pb2, error_pb2, memory_pb2, session_pb2
 from nnhal_service.sessions.limits import LIMITS, Limits
 from tests.concurrency import run_concurrently
 from tests.end_to_end.support.raw_client import (
@@ -76,7 +76,12 @@ def test_model_limits(small_service: Service) -> None:
             (deep, "subgraphs"),
             (inline, "inline_bytes"),
         ):
-            assert_names(error_of(lambda m=model: list(raw.device.PrepareModel(prepare_request(raw, m)))), limit)  # type: ignore[misc]
+            events: list[device_pb2.PrepareModelEvent] = []
+            stream = raw.device.PrepareModel(prepare_request(raw, model))
+            assert_names(error_of(lambda e=events, s=stream: e.extend(s)), limit)  # type: ignore[misc]
+            assert [event.notify.status for event in events] == [LIMITS[limit].status], "a launch error has a notify"
+            supported = device_pb2.GetSupportedOperationsRequest(session=raw.session, model=model)
+            assert_names(error_of(lambda r=supported: raw.device.GetSupportedOperations(r)), limit)  # type: ignore[misc]
         assert list(raw.device.PrepareModel(prepare_request(raw, add_chain(20))))[1].notify.status == ErrorStatus.NONE
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import cast
 
 import grpc
@@ -14,6 +15,7 @@ from nnhal_service.grpc_support.thread_pool import ElasticThreadPool
 from nnhal_service.grpc_support.unread_responses import UnreadResponses
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_quota import MemoryQuota
+from nnhal_service.sessions.message_limits import count_elements
 from nnhal_service.sessions.session_registry import SessionRegistry
 
 TIMEOUT_S = 60
@@ -40,7 +42,9 @@ def serving(
     timers, sessions = Timers("waits"), SessionRegistry(1)
     watchdog = StallWatchdog(timeout_s, timers, capacity, check_s)
     unread = UnreadResponses(sessions, MemoryQuota(Limits()), TIMEOUT_S, timers)
-    registrar = HandlerRegistrar(server, pools, dict.fromkeys(pools, watchdog), unread)
+    registrar = HandlerRegistrar(
+        server, pools, dict.fromkeys(pools, watchdog), unread, partial(count_elements, limits=Limits())
+    )
     fence_pb2_grpc.add_FenceServicer_to_server(servicer, cast(grpc.Server, registrar))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
