@@ -5,23 +5,30 @@ import os
 import socket
 import ssl
 import threading
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import h11
 from starlette.types import ASGIApp
 from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from nnhal_service.log import RepeatedEvent
 
 if TYPE_CHECKING:
     from nnhal_service.tls.certificates import Certificates
     from nnhal_service.tls.reloading import ReloadingCertificates
 
-_FIRST_REQUEST_S = 10.0
-"""Seconds in which a new connection must have sent its first request."""
+_REQUEST_S = 5.0
+"""Seconds for the handshake of TLS, and for a request: from the start of the connection, or from its first bytes."""
 _KEEP_ALIVE_S = 15
 _MAX_CONNECTIONS = 256
+_MAX_OF_HOST = 64
+"""Number of connections of one host. Each further one ends the oldest that waits for its client."""
 _MAX_HEADER_BYTES = 16384
 _STOP_S = 2
 _PROTOCOLS = ["http/1.1"]
+_ENDED = RepeatedEvent("http-connection-ended")
 
 
 class HttpServer:
@@ -67,26 +74,85 @@ class HttpServer:
         self._socket.close()
 
     def _run(self) -> None:
-        asyncio.run(self._server.serve(sockets=[self._socket]))
+        with asyncio.Runner(loop_factory=_Loop) as runner:
+            runner.run(self._server.serve(sockets=[self._socket]))
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """Event loop whose servers bound the time of a TLS handshake, which uvicorn cannot do."""
+
+    async def create_server(self, *arguments: Any, **options: Any) -> asyncio.Server:
+        timeout = _REQUEST_S if options.get("ssl") is not None else None
+        return await super().create_server(*arguments, **options, ssl_handshake_timeout=timeout)
 
 
 class _Connection(H11Protocol):
-    """Connection that ends if it does not send a request, and whose requests know the certificate of the client."""
+    """Connection that ends if a request takes too long, and whose requests know the certificate of the client.
+
+    Those that wait for their clients also end when there are too many, so that neither silent nor slow clients keep
+    others out.
+    """
+
+    _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         tls = transport.get_extra_info("ssl_object")
         certificate = tls.getpeercert(binary_form=True) if tls is not None else None
         self.app_state: dict[str, Any] = {**self.app_state, "client_certificate": certificate}
-        self._first_request = self.loop.call_later(_FIRST_REQUEST_S, self._close_idle)
         super().connection_made(transport)
+        self.opened_at = self.loop.time()
+        self._limit_time()
+        self._make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._first_request.cancel()
         super().connection_lost(exc)
+        self._cancel_timer()
 
-    def _close_idle(self) -> None:
-        if self.cycle is None:
-            self.transport.close()
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._limit_time()
+
+    @property
+    def host(self) -> str:
+        """Address of the client's host."""
+        return self.client[0] if self.client else ""
+
+    @property
+    def _is_receiving(self) -> bool:
+        """True if there is no request, or an incomplete one."""
+        return self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
+
+    @property
+    def waits_for_client(self) -> bool:
+        """True if the client has to send or to read something."""
+        return self._is_receiving or self.flow.write_paused
+
+    def _limit_time(self) -> None:
+        if not self._is_receiving:
+            self._cancel_timer()
+        elif self._timer is None:
+            self._timer = self.loop.call_later(_REQUEST_S, self.transport.abort)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _make_room(self) -> None:
+        """End the oldest connection that waits for its client, if this host or all hosts together have too many."""
+        open_connections = [each for each in self.connections if isinstance(each, _Connection)]
+        hosts = Counter(each.host for each in open_connections)
+        if hosts[self.host] > _MAX_OF_HOST:
+            full = self.host
+        elif len(open_connections) >= _MAX_CONNECTIONS:
+            full = hosts.most_common(1)[0][0]
+        else:
+            return
+        waiting = [each for each in open_connections if each.host == full and each.waits_for_client]
+        oldest = min(waiting, key=lambda each: each.opened_at, default=self)
+        self.connections.discard(oldest)
+        oldest.transport.abort()
+        _ENDED.log(host=full)
 
 
 def create_tls_context(certificates: "ReloadingCertificates") -> ssl.SSLContext:

@@ -4,8 +4,9 @@ import http.client
 import json
 import socket
 import ssl
+import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -132,14 +133,94 @@ def test_the_port_is_free_after_the_end() -> None:
         assert again == address
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nhost: local"])
-def test_connections_without_a_request_are_closed(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
-    monkeypatch.setattr(http_server, "_FIRST_REQUEST_S", 0.05)
-    with serving(Settings(http_listen="127.0.0.1:0"), FakeView()) as address:
-        host, _, port = address.rpartition(":")
-        with socket.create_connection((host, int(port)), TIMEOUT_S) as connection:
-            connection.sendall(sent)
-            assert connection.recv(1) == b""
+HALF = b"GET /healthz HTTP/1.1\r\nhost: local"
+WHOLE = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
+BODY = b"POST /api/v1/actions/reload HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{"
+
+
+@contextmanager
+def connected(address: str, sent: bytes = b"", host: str = "127.0.0.1") -> Iterator[socket.socket]:
+    """Connect from an address of this machine, and send something."""
+    to, _, port = address.rpartition(":")
+    with socket.create_connection((to, int(port)), TIMEOUT_S, (host, 0)) as connection:
+        connection.sendall(sent)
+        yield connection
+
+
+def has_ended(connection: socket.socket) -> bool:
+    """Wait until the service has ended a connection, and return True."""
+    with suppress(ConnectionError):
+        while connection.recv(1000):
+            pass
+    return True
+
+
+def status_from(connection: socket.socket) -> int:
+    """Read a whole response, and return its status."""
+    response = http.client.HTTPResponse(connection)
+    response.begin()
+    response.read()
+    return response.status
+
+
+@pytest.mark.parametrize("sent", [b"", HALF, BODY])
+def test_connections_without_a_whole_request_are_closed(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+    monkeypatch.setattr(http_server, "_REQUEST_S", 0.05)
+    with serving(Settings(http_listen="127.0.0.1:0"), FakeView()) as address, connected(address, sent) as connection:
+        assert has_ended(connection)
+
+
+def test_later_requests_are_limited_in_time_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(Settings(http_listen="127.0.0.1:0"), FakeView()) as address, connected(address, WHOLE) as connection:
+        assert status_from(connection) == 200
+        monkeypatch.setattr(http_server, "_REQUEST_S", 0.05)
+        connection.sendall(HALF)
+        assert has_ended(connection)
+
+
+def test_handshakes_are_limited_in_time(tmp_path: Path, authority: trustme.CA, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(authority.issue_cert("127.0.0.1"), tmp_path)
+    key = tmp_path / "service.pem"
+    monkeypatch.setattr(http_server, "_REQUEST_S", 0.05)
+    settings = Settings(http_listen="127.0.0.1:0", tls_cert=key, tls_key=key)
+    with serving(settings, FakeView()) as address, connected(address) as connection:
+        assert has_ended(connection)
+
+
+@pytest.mark.parametrize("sent", [b"", HALF])
+@pytest.mark.parametrize("hosts", [1, 5])
+def test_waiting_connections_keep_nobody_out(monkeypatch: pytest.MonkeyPatch, sent: bytes, hosts: int) -> None:
+    monkeypatch.setattr(http_server, "_REQUEST_S", TIMEOUT_S)
+    monkeypatch.setattr(http_server, "_MAX_OF_HOST", 3)
+    monkeypatch.setattr(http_server, "_MAX_CONNECTIONS", 10)
+    names = [f"127.0.0.{number + 2}" for number in range(hosts)] * 6
+    with serving(Settings(http_listen="127.0.0.1:0"), FakeView()) as address, ExitStack() as stack:
+        silent = [stack.enter_context(connected(address, sent, host)) for host in names]
+        for host in ("127.0.0.1", "127.0.0.2"):  # another host, and the same one
+            with connected(address, WHOLE, host) as connection:
+                assert status_from(connection) == 200
+        assert has_ended(silent[0])
+        silent[-1].setblocking(False)
+        with pytest.raises(BlockingIOError):  # the latest one is still open
+            silent[-1].recv(1)
+
+
+def test_requests_in_progress_are_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "_MAX_OF_HOST", 3)
+    view, asked, may_answer = FakeView(), threading.Event(), threading.Event()
+
+    def metrics(accept: str) -> tuple[bytes, str]:
+        asked.set()
+        return str(may_answer.wait(TIMEOUT_S)).encode(), "text/plain"
+
+    monkeypatch.setattr(view, "metrics", metrics)
+    with serving(Settings(http_listen="127.0.0.1:0"), view) as address, ExitStack() as stack:
+        working = stack.enter_context(connected(address, WHOLE.replace(b"healthz", b"metrics")))
+        assert asked.wait(TIMEOUT_S)
+        silent = [stack.enter_context(connected(address, HALF)) for _ in range(6)]
+        assert all(map(has_ended, silent[:3]))
+        may_answer.set()
+        assert status_from(working) == 200
 
 
 @pytest.mark.parametrize(
