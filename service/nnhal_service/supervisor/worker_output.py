@@ -21,9 +21,12 @@ _CHUNKS = 16
 """Largest number of chunks to read at once, so that the supervisor has time for other things."""
 _MAX_LINE_BYTES = 4096
 """Length from which a line is cut into several."""
-_REPEAT_S = 60.0
-"""Seconds for which an equal line is counted, and not logged again."""
-_MAX_KNOWN = 256
+_INTERVAL_S = 60.0
+"""Seconds in which at most so many lines are logged as `_EQUAL`, `_ALIKE` and `_ALL` say. Others are counted."""
+_EQUAL, _ALIKE, _ALL = 1, 20, 600
+"""Numbers of equal lines, of lines that differ only in numbers, such as the port of a client, and of all lines."""
+_NUMBER = re.compile(rb"[0-9a-fA-F]+")
+_MAX_KNOWN = 512
 _LEVEL = re.compile(r"(?:(?P<word>INFO|WARNING|ERROR|FATAL)\b|(?P<letter>[IWEF])\d{4} \d\d:\d\d:\d\d)")
 """Start of a line of TensorFlow Lite or XNNPACK; or of gRPC and others that use absl."""
 _LEVELS = {"I": logging.INFO, "W": logging.WARNING, "E": logging.ERROR, "F": logging.ERROR}
@@ -47,7 +50,7 @@ class WorkerOutput:
             fcntl.fcntl(self._read_end, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         self._is_closed = False
         self._rest = b""
-        self._known: dict[bytes, tuple[float, int]] = {}
+        self._known: dict[tuple[int, bytes], tuple[float, int, int]] = {}
 
     def fileno(self) -> int:
         """Return the descriptor to wait for."""
@@ -84,19 +87,24 @@ class WorkerOutput:
         os.close(self._read_end)
 
     def _log(self, line: bytes) -> None:
-        """Log a line, unless it is empty or has just been logged."""
-        line = line.rstrip()
-        now = time.monotonic()
-        logged_at, repeats = self._known.pop(line, (-_REPEAT_S, 0))
-        if not line or now - logged_at < _REPEAT_S:
-            self._known[line] = (logged_at, repeats + 1)
+        """Log a line, unless it is empty or there were too many like it. Then count it."""
+        if not (line := line.rstrip()):
             return
-        self._known[line] = (now, 0)
-        if len(self._known) > _MAX_KNOWN:
-            del self._known[next(iter(self._known))]
+        now, omitted = time.monotonic(), 0
+        for allowed, text in ((_EQUAL, line), (_ALIKE, _NUMBER.sub(b"", line)), (_ALL, b"")):
+            since, lines, before = self._known.pop((allowed, text), (now, 0, 0))
+            omitted += before
+            if now - since >= _INTERVAL_S:
+                since, lines = now, 0
+            is_full = lines >= allowed
+            self._known[allowed, text] = (since, lines, omitted + 1) if is_full else (since, lines + 1, 0)
+            if len(self._known) > _MAX_KNOWN:
+                del self._known[next(iter(self._known))]
+            if is_full:
+                return
         text = line[:_MAX_LINE_BYTES].decode(errors="backslashreplace")
-        repeated: Mapping[str, object] = {"repeated": repeats} if repeats else {}
-        event("worker-output", _level(text), **self._process, line=text, **repeated)
+        fields = {**self._process, "line": text, **({"omitted": omitted} if omitted else {})}
+        event("worker-output", _level(text), **fields)
 
 
 def redirect_output(output: int) -> TextIO:

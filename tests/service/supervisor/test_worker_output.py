@@ -1,5 +1,6 @@
 """Output of engines and plug-ins: as events, at most once a minute for equal lines, complete after a crash."""
 
+import itertools
 import json
 import logging
 import os
@@ -26,9 +27,9 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> list[Line]:
     """Return the list of the lines that are logged, with their severities."""
     logged: list[Line] = []
 
-    def record(name: str, level: int, *, worker: int, line: str, repeated: int = 0) -> None:
+    def record(name: str, level: int, *, worker: int, line: str, omitted: int = 0) -> None:
         assert (name, worker) == ("worker-output", 3)
-        logged.append((level, f"{line} +{repeated}" if repeated else line))
+        logged.append((level, f"{line} +{omitted}" if omitted else line))
 
     monkeypatch.setattr(worker_output, "event", record)
     return logged
@@ -66,16 +67,50 @@ def test_lines_stay_whole_and_have_severities(lines: list[Line]) -> None:
     ]
 
 
-def test_equal_lines_are_counted(lines: list[Line], monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 1000.0
-    monkeypatch.setattr("nnhal_service.supervisor.worker_output.time.monotonic", lambda: now)
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return the list with the time in seconds."""
+    now = [1000.0]
+    monkeypatch.setattr("nnhal_service.supervisor.worker_output.time.monotonic", lambda: now[0])
+    return now
+
+
+def test_equal_lines_are_counted(lines: list[Line], clock: list[float]) -> None:
     with output() as (received, written):
         os.write(written, b"again\n" * 500 + b"other\n")
         received.read()
-        now += 61
+        clock[0] += 61
         os.write(written, b"again\n")
         os.close(written)
     assert lines == [(logging.INFO, "again"), (logging.INFO, "other"), (logging.INFO, "again +499")]
+
+
+def test_lines_that_clients_cause_are_limited(lines: list[Line], clock: list[float]) -> None:
+    """One client connects often with garbage. The output of others still appears."""
+    garbage = "E1123 01:33:43.{0:06}   23020 ssl.cc:1403] handshake failed: ipv6:[fe80::{0:x}]:{0}\n"
+    with output() as (received, written):
+        os.write(written, "".join(map(garbage.format, range(1000, 1500))).encode())
+        os.write(written, b"a plug-in says this\n")
+        received.read()
+        clock[0] += 61
+        os.write(written, garbage.format(2000).encode())
+        os.close(written)
+    texts = [text for _, text in lines]
+    assert len(texts) == 22
+    assert "a plug-in says this" in texts
+    assert texts[-1].endswith("2000 +480")
+
+
+def test_all_lines_together_are_limited(lines: list[Line], clock: list[float]) -> None:
+    texts = ["".join(letters) for letters in itertools.product("ghijklmnopqrstuvwxyz", repeat=3)]
+    with output() as (received, written):
+        os.write(written, "\n".join([*texts, ""]).encode())
+        received.read()
+        assert len(lines) == 600
+        clock[0] += 61
+        os.write(written, b"end\n")
+        os.close(written)
+    assert lines[-1] == (logging.INFO, f"end +{len(texts) - 600}")
 
 
 def test_closed_output_is_not_read(lines: list[Line]) -> None:
