@@ -19,7 +19,7 @@ from nnhal.errors import HalError
 from nnhal.grpc_internals.server_calls import receive_early
 from nnhal.types import ErrorKind, ErrorStatus
 from nnhal_service.grpc_support.errors import log_error, map_errors, map_stream_errors
-from nnhal_service.grpc_support.request_decoding import Reject, check_request, check_requests, checked_decoder, fail
+from nnhal_service.grpc_support.request_decoding import Decode, Reject, checked_decoder, fail
 from nnhal_service.grpc_support.response_stream import QueuedSend
 from nnhal_service.grpc_support.stall_watchdog import StallWatchdog
 from nnhal_service.grpc_support.unread_responses import UnreadResponses
@@ -144,14 +144,15 @@ class HandlerRegistrar:
         request_type = _request_type(name)
         if not options.is_public and not _has_session(request_type):
             method = self._admitting(method)
+        assert original.request_deserializer is not None, "generated code has a deserializer for each method"
+        decode = checked_decoder(self._check_of(request_type), bytes if options.raw else original.request_deserializer)
+        reject = options.reject
         if original.request_streaming:
-            method = check_requests(method)
-        else:
-            method = check_request(method, options.reject)
+            method = _decode_stream(method, decode)
         encode = original.response_serializer
         watchdog = self._watchdogs[options.pool]
         if options.non_blocking:
-            method = self._watch_sends(method, options.sending_pool)
+            method, reject = (self._watch_sends(each, options.sending_pool) for each in (method, reject))
             responses = "stream"  # gRPC knows non-blocking methods of this kind only; one response is a stream of one
         elif options.watches_stream:
             method = _watch_stream(method, watchdog)
@@ -160,7 +161,7 @@ class HandlerRegistrar:
             method, encode = self._count_response(method, encode), None
         if requests == "unary":
             # for gRPC a stream of one: it would wait for the request on the thread itself, and nothing could end that
-            method, requests = _take_request(method, watchdog), "stream"
+            method, requests = _take_request(method, watchdog, decode, reject), "stream"
         maps_stream = original.response_streaming and not options.non_blocking
         method = (map_stream_errors if maps_stream else map_errors)(
             method, options.errors, partial(self._note_error, name)
@@ -171,9 +172,7 @@ class HandlerRegistrar:
         vars(method)["experimental_non_blocking"] = options.non_blocking
         vars(method)["experimental_thread_pool"] = self._pools[options.pool] if options.pool else None
         make_handler = getattr(grpc, f"{requests}_{responses}_rpc_method_handler")
-        assert original.request_deserializer is not None, "generated code has a deserializer for each method"
-        decode = checked_decoder(self._check_of(request_type), bytes if options.raw else original.request_deserializer)
-        wrapped: Handler = make_handler(method, decode, None if options.raw else encode)
+        wrapped: Handler = make_handler(method, None, None if options.raw else encode)
         return wrapped
 
     def _admitting(self, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -207,13 +206,24 @@ class HandlerRegistrar:
         return call
 
 
-def _take_request(method: Callable[..., Any], watchdog: StallWatchdog) -> Callable[..., Any]:
-    """Wrap a method with one request as a method with a stream of them, of which it takes the first."""
+def _take_request(
+    method: Callable[..., Any], watchdog: StallWatchdog, decode: Decode, reject: Reject
+) -> Callable[..., Any]:
+    """Wrap a method with one request as a method with a stream of encoded ones, of which it takes the first."""
 
-    def call(requests: Iterator[Any], context: grpc.ServicerContext, *rest: Any) -> Any:
-        return method(watchdog.first(requests, context), context, *rest)
+    def call(requests: Iterator[bytes], context: grpc.ServicerContext, *rest: Any) -> Any:
+        try:
+            request = decode(watchdog.first(requests, context))  # nothing refers to the bytes while the method runs
+        except HalError as error:
+            return reject(error, context, *rest)
+        return method(request, context, *rest)
 
     return call
+
+
+def _decode_stream(method: Callable[..., Any], decode: Decode) -> Callable[..., Any]:
+    """Wrap a method with a stream of requests as one with a stream of encoded requests."""
+    return lambda requests, *rest: method(map(decode, requests), *rest)
 
 
 def _watch_stream(method: Callable[..., Any], watchdog: StallWatchdog) -> Callable[..., Any]:

@@ -1,24 +1,17 @@
-"""Decoding of requests: invalid bytes become INVALID_ARGUMENT with details, and limits are checked first.
+"""Decoding of requests: invalid bytes become INVALID_ARGUMENT with details.
 
-gRPC itself would respond with INTERNAL and log a stack trace, so the decoders here never raise.
+gRPC itself would decode all requests on one thread, where large ones hold up other calls, and respond to invalid ones
+with INTERNAL and a stack trace in the log.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from nnhal.errors import HalError, invalid_argument
 
-Method = Callable[..., Any]
+Decode = Callable[[bytes], Any]
 Reject = Callable[..., object]
 """Takes an error, and the arguments of a method after the request."""
-
-
-@dataclass(frozen=True, slots=True)
-class DecodeFailure:
-    """Takes the place of a request that could not be decoded."""
-
-    error: HalError
 
 
 def fail(error: HalError, *_: object) -> NoReturn:
@@ -26,45 +19,15 @@ def fail(error: HalError, *_: object) -> NoReturn:
     raise error
 
 
-def checked_decoder(check: Callable[[bytes], None], decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """Return a decoder that checks the bytes first, and returns a DecodeFailure instead of raising an exception."""
+def checked_decoder(check: Callable[[bytes], None], decode: Decode) -> Decode:
+    """Return a decoder that checks the bytes first. It raises a HalError: that of the check; INVALID_ARGUMENT."""
 
-    def decode_or_fail(encoded: bytes) -> Any:
+    def check_and_decode(encoded: bytes) -> Any:
+        check(encoded)
         try:
-            check(encoded)
             return decode(encoded)
-        except HalError as error:
-            return DecodeFailure(error)
         except Exception as error:
-            return DecodeFailure(
-                invalid_argument(f"the request cannot be decoded: {str(error) or type(error).__name__}")
-            )
+            text = str(error) or type(error).__name__
+            raise invalid_argument(f"the request cannot be decoded: {text}") from None
 
-    return decode_or_fail
-
-
-def check_request(method: Method, reject: Reject = fail) -> Method:
-    """Wrap a method with one request so that the error of a DecodeFailure is passed to `reject` instead."""
-
-    def call(request: Any, *rest: Any) -> Any:
-        if type(request) is DecodeFailure:
-            return reject(request.error, *rest)
-        return method(request, *rest)
-
-    return call
-
-
-def check_requests(method: Method) -> Method:
-    """Wrap a method with a stream of requests, whose iteration then raises the error of a DecodeFailure."""
-
-    def call(requests: Iterator[Any], *rest: Any) -> Any:
-        return method(_checked(requests), *rest)
-
-    return call
-
-
-def _checked(requests: Iterator[Any]) -> Iterator[Any]:
-    for request in requests:
-        if type(request) is DecodeFailure:
-            raise request.error
-        yield request
+    return check_and_decode

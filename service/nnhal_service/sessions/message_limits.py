@@ -5,6 +5,7 @@ two bytes in a message. The counter reads the fields of the wire format that lea
 ends at the first element above a limit.
 """
 
+import threading
 from collections.abc import Callable, Iterator
 from functools import cache
 
@@ -30,6 +31,9 @@ _MAX_VARINT_BITS = 63
 _COUNTED_TYPES = (FieldDescriptor.TYPE_MESSAGE, FieldDescriptor.TYPE_BYTES, FieldDescriptor.TYPE_STRING)
 _MIN_ELEMENT_BYTES = 2
 """Tag and length of an empty element."""
+_FEW = 4096
+"""Number of elements that are counted at once. Larger counts take turns, so that they compete with others as one."""
+_turn = threading.Lock()
 
 Fields = dict[int, tuple[str, "Fields"]]
 """Limit, or "", and the fields that lead to lists, by number. Other fields are left out."""
@@ -46,12 +50,19 @@ def count_elements(message: Descriptor, limits: Limits) -> Callable[[bytes], Non
     allowed = {name: limits[name] for name in _names(fields)}
     smallest = min(allowed.values(), default=0) * _MIN_ELEMENT_BYTES
 
+    few = {name: min(limit, _FEW) for name, limit in allowed.items()}
+
+    def find_excess(encoded: bytes, left: dict[str, int]) -> str:
+        try:
+            return _find_excess(encoded, (0, len(encoded)), fields, left)
+        except (IndexError, KeyError):
+            raise invalid_argument("the request cannot be decoded: its fields are incomplete or unknown") from None
+
     def check(encoded: bytes) -> None:
-        if fields and len(encoded) > smallest:  # a smaller message cannot have that many elements
-            try:
-                excess = _find_excess(encoded, (0, len(encoded)), fields, dict(allowed))
-            except (IndexError, KeyError):
-                raise invalid_argument("the request cannot be decoded: its fields are incomplete or unknown") from None
+        # a smaller message cannot have that many elements
+        if fields and len(encoded) > smallest and find_excess(encoded, dict(few)):
+            with _turn:
+                excess = find_excess(encoded, dict(allowed))
             if excess:
                 limits.require(excess, limits[excess] + 1, "the message has at least")
 

@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError, Message
 from nnhal.errors import HalError
 from nnhal.types import ErrorStatus
 from nnhal.v1 import burst_pb2, cache_pb2, device_pb2, prepared_model_pb2, session_pb2, types_pb2
-from nnhal_service.grpc_support.request_decoding import DecodeFailure, checked_decoder
+from nnhal_service.grpc_support.request_decoding import checked_decoder
 from nnhal_service.sessions.limits import LIMITS, Limits
 from nnhal_service.sessions.message_limits import count_elements
 
@@ -65,8 +65,8 @@ def test_excessive_message_is_not_decoded() -> None:
     def decode(encoded: bytes) -> Message:
         raise AssertionError("decoded")
 
-    failure = checked_decoder(count_elements(types_pb2.Model.DESCRIPTOR, SMALL), decode)(nested((1, 1), 11))
-    assert isinstance(failure, DecodeFailure) and failure.error.limit == "operands"
+    with pytest.raises(HalError, match="operands"):
+        checked_decoder(count_elements(types_pb2.Model.DESCRIPTOR, SMALL), decode)(nested((1, 1), 11))
 
 
 def test_elements_of_all_subgraphs_count_together() -> None:
