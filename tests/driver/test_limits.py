@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from nnhal.errors import HalError
+from nnhal.operations import SIGNATURES
 from nnhal.types import (
     DataLocation,
     ErrorKind,
@@ -36,6 +37,7 @@ from tests.driver.launches import launch_preparation
 from tests.driver.one_operation import (
     Value,
     boolean,
+    device,
     execute,
     float32,
     float_tensor,
@@ -107,7 +109,80 @@ def test_rank_is_limited(rank: int, role: str) -> None:
     else:
         error = rejection(work)
         assert error.status == ErrorStatus.GENERAL_FAILURE
-        assert f"has rank {rank}; this device takes at most {MAX_RANK}" in error.reason
+        is_counted = role == "output" and rank > 2 * MAX_RANK
+        expected = f"shape has {rank} elements; " if is_counted else f"has rank {rank}; "
+        assert f"{expected}this device takes at most" in error.reason
+
+
+IMAGE: Value = float_tensor(np.ones((1, 2, 2, 1)))
+MANY = int_tensor([0] * (2 * MAX_RANK + 1))
+PAIRS = int_tensor([[0, 0]] * (MAX_RANK + 1))
+SHAPE_ARGUMENTS: list[tuple[Op, str, list[Value]]] = [
+    *((type_, "axes", [float_tensor([1.0]), MANY, boolean(True)]) for type_ in (Op.REDUCE_SUM, Op.REDUCE_PROD)),
+    *((type_, "axes", [float_tensor([1.0]), MANY, boolean(True)]) for type_ in (Op.REDUCE_MAX, Op.REDUCE_MIN)),
+    *(
+        (type_, "axes", [(tensor(T.TENSOR_BOOL8, (1,)), [True]), MANY, boolean(True)])
+        for type_ in (Op.REDUCE_ALL, Op.REDUCE_ANY)
+    ),
+    (Op.MEAN, "axes", [float_tensor([1.0]), MANY, int32(0)]),
+    (Op.SQUEEZE, "axes", [float_tensor([1.0]), MANY]),
+    (Op.TRANSPOSE, "perm", [float_tensor([1.0]), MANY]),
+    (Op.RESHAPE, "shape", [float_tensor([1.0]), MANY]),
+    (Op.TILE, "multiples", [float_tensor([1.0]), MANY]),
+    (Op.FILL, "dims", [MANY, float32(1)]),
+    (Op.PAD, "paddings", [float_tensor([1.0]), PAIRS]),
+    (Op.PAD_V2, "paddings", [float_tensor([1.0]), PAIRS, float32(0)]),
+    (Op.MIRROR_PAD, "paddings", [(tensor(F32, (1,) * (MAX_RANK + 1)), [1.0]), PAIRS, int32(0)]),
+    (Op.SLICE, "begin", [float_tensor([1.0]), MANY, int_tensor([1])]),
+    (Op.SLICE, "size", [float_tensor([1.0]), int_tensor([0]), MANY]),
+    *(
+        (
+            Op.STRIDED_SLICE,
+            name,
+            [float_tensor([1.0]), *(MANY if n == name else int_tensor([1]) for n in ("begin", "end", "strides"))]
+            + [int32(0)] * 3,
+        )
+        for name in ("begin", "end", "strides")
+    ),
+    (Op.BATCH_TO_SPACE_ND, "block_size", [IMAGE, MANY]),
+    (Op.SPACE_TO_BATCH_ND, "block_size", [IMAGE, MANY, int_tensor([[0, 0]] * 2)]),
+    (Op.SPACE_TO_BATCH_ND, "paddings", [IMAGE, int_tensor([1, 1]), PAIRS]),
+    (
+        Op.TRANSPOSE_CONV_2D,
+        "output_shape",
+        [IMAGE, IMAGE, float_tensor([0.0]), MANY, *[int32(1)] * 3, int32(0), boolean(False)],
+    ),
+]
+
+
+@pytest.mark.parametrize(("type_", "name", "inputs"), SHAPE_ARGUMENTS)
+def test_values_that_describe_dimensions_are_counted_before_they_are_read(
+    type_: Op, name: str, inputs: list[Value]
+) -> None:
+    def reserve(size: int) -> None:
+        raise AssertionError("the constants are read only after memory for them was reserved")
+
+    model = model_of(type_, inputs, [tensor(F32 if type_ == Op.FILL else T(inputs[0][0].type))])
+    error = rejection(lambda: launch_preparation(device(), model, lambda _: None, reserve=reserve))
+    assert error.status == ErrorStatus.GENERAL_FAILURE
+    assert f"({type_.name}): {name} has " in error.reason
+    assert error.reason.endswith(f"elements; this device takes at most {2 * MAX_RANK}")
+
+
+def test_all_values_that_describe_dimensions_are_known() -> None:
+    """Another TENSOR_INT32 is data of any size. The axis of REVERSE has one element (V-OPERATION-04)."""
+    fixed = {
+        (type_, argument.name)
+        for type_, signature in SIGNATURES.items()
+        for form in signature.inputs
+        for argument in form.required
+        if argument.type == T.TENSOR_INT32
+    }
+    data = {"indices", "lookups", "keys", "seeds", "batches", "batch_index", "batch_split", "rois_batch"}
+    assert {(type_, name) for type_, name in fixed if name not in data} == {
+        (Op.REVERSE, "axis"),
+        *(case[:2] for case in SHAPE_ARGUMENTS),
+    }
 
 
 @pytest.mark.parametrize("size", [2**20, 2**20 + 1])

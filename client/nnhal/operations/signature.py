@@ -19,6 +19,7 @@ A signature is written as text that reads like the HAL's documentation:
 - An argument is `name:TYPE`, where TYPE is an operand type or a column of `types`; `name` alone is an INT32 scalar.
 - `[...]` is a group of trailing arguments that may be left out. A later group needs the ones before it.
 - `name:T+` is one or more arguments: `name0`, `name1`, ...
+- `name:SHAPE` is a TENSOR_INT32 whose elements describe dimensions, for example axes, paddings or a shape.
 - `name:T?` may be omitted: NO_VALUE in the model, or hasNoValue in the request.
 - A row of `types` is one allowed combination. `A|B` in a cell means either of them.
 - `ranks` are checked only where the rank is known.
@@ -74,12 +75,14 @@ class Argument:
         type: an operand type, or the name of a column of types.
         repeated: whether there may be several, numbered from 0.
         optional: whether it may have no value.
+        is_shape: whether its elements describe dimensions.
     """
 
     name: str
     type: int | str
     repeated: bool = False
     optional: bool = False
+    is_shape: bool = False
 
 
 @dataclass(frozen=True)
@@ -184,6 +187,11 @@ class Signature:
             for group in (list_.required, *list_.groups)
             for argument in group
         )
+
+    @cached_property
+    def shape_arguments(self) -> Mapping[int, str]:
+        """Names of the inputs whose elements describe dimensions in some form, by position."""
+        return {i: a.name for form in self.inputs for i, a in enumerate(form.required) if a.is_shape}
 
     def output_quantization(self, inputs: Sequence[Operand], output: Operand) -> tuple[float, int] | None:
         """Return the scale and zero point that an output must have, or None if the model may choose (V-RUN-05)."""
@@ -345,4 +353,6 @@ def _argument(word: str, columns: Mapping[str, int]) -> Argument:
     name, _, type_ = word.partition(":")
     mark = type_[-1:] if type_.endswith(("+", "?")) else ""
     type_ = type_.removesuffix(mark) or "INT32"
-    return Argument(name, type_ if type_ in columns else int(OperandType[type_]), mark == "+", mark == "?")
+    if is_shape := type_ == "SHAPE":
+        type_ = "TENSOR_INT32"
+    return Argument(name, type_ if type_ in columns else int(OperandType[type_]), mark == "+", mark == "?", is_shape)

@@ -8,7 +8,7 @@ from nnhal.errors import HalError, general_failure
 from nnhal.types import AnyArray, ErrorStatus, FusedActivationFunc, Operand, SymmPerChannelQuantParams
 from nnhal_driver.graph import OperationView
 from nnhal_driver.scheduling.paced_check import proceed
-from nnhal_driver.validation.rank import MAX_RANK
+from nnhal_driver.validation.rank import check_shape_elements
 
 Shape = tuple[int, ...]
 Values = Sequence[AnyArray | None] | Mapping[int, AnyArray | None]
@@ -30,10 +30,11 @@ class OperationCall:
         check: called between the steps of long work. It raises a HalError if the run must end; do not catch it.
 
     Attributes:
+        output_elements: number of elements of all outputs; 0 before their shapes are inferred.
         reads_values: whether the value of an argument that is not constant has been read.
     """
 
-    __slots__ = ("_memo", "_values", "check", "inferred", "reads_values", "view")
+    __slots__ = ("_memo", "_values", "check", "inferred", "output_elements", "reads_values", "view")
 
     def __init__(
         self,
@@ -45,6 +46,7 @@ class OperationCall:
     ) -> None:
         self.view = view
         self.check = check
+        self.output_elements = 0
         self.reads_values = False
         self.inferred = dict(inferred) if inferred else {}
         self._values = values
@@ -103,9 +105,7 @@ class OperationCall:
         Raises:
             HalError: GENERAL_FAILURE: there are more than two elements for each of MAX_RANK dimensions.
         """
-        count = prod(self.shape(name))
-        if count > 2 * MAX_RANK:
-            raise self.failure(f"{name} has {count} elements; this device takes at most {2 * MAX_RANK}", "")
+        check_shape_elements(prod(self.shape(name)), f"{self.view.name}: {name}")
         values: list[int] = self.array(name).reshape(-1).tolist()
         return values
 

@@ -6,12 +6,14 @@ signature. An operand may be given to several inputs (V-OPERATION-05).
 
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 
 from nnhal.operations import SIGNATURES
 from nnhal.rules.control_flow import CONTROL_FLOW_RULES, Callee, ControlFlow
 from nnhal.rules.rule import Rules
 from nnhal.types import Model, Operand, OperandType, Operation, OperationType, Subgraph, is_extension
 from nnhal_driver.validation.error_location import operation_location, subgraph_location
+from nnhal_driver.validation.rank import check_shape_elements
 
 _LAST_TYPE = max(OperationType)
 
@@ -31,11 +33,17 @@ def check_operation(model: Model, subgraph: Subgraph, number: int, index: int) -
     """Check operation `index` of subgraph `number`, whose operands and callees are valid.
 
     Raises:
-        HalError: INVALID_ARGUMENT, V-OPERATION-01 to 13.
+        HalError: INVALID_ARGUMENT, V-OPERATION-01 to 13; GENERAL_FAILURE: an argument describes more dimensions than
+            this device takes.
     """
     operation = subgraph.operations[index]
     name = partial(operation_location, model, number, index)
     OPERATION_RULES.check(SubgraphOperation(subgraph, operation), name)
+    if (signature := SIGNATURES.get(operation.type)) is not None and signature.shape_arguments:
+        for position, argument in signature.shape_arguments.items():
+            operand = subgraph.operands[operation.inputs[position]]
+            if operand.type == OperandType.TENSOR_INT32:  # else the form has another argument there
+                check_shape_elements(prod(operand.dimensions), f"{name()}: {argument}")
     if (rules := CONTROL_FLOW_RULES.get(operation.type)) is not None:
         inputs = [subgraph.operands[i] for i in operation.inputs]
         outputs = [subgraph.operands[i] for i in operation.outputs]

@@ -31,7 +31,7 @@ signature(
 
 signature(
     OperationType.TILE,
-    inputs="input:T multiples:TENSOR_INT32",
+    inputs="input:T multiples:SHAPE",
     outputs="output:T",
     types=FLOATS_INT32_QUANT8,
     quantization="input",

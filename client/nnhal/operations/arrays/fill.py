@@ -5,7 +5,7 @@ from nnhal.types import OperationType
 
 signature(
     OperationType.FILL,
-    inputs="dims:TENSOR_INT32 value:S",
+    inputs="dims:SHAPE value:S",
     outputs="output:T",
     types="""
         S        T

@@ -6,7 +6,7 @@ from nnhal.types import OperationType
 
 signature(
     OperationType.PAD,
-    inputs="input:T paddings:TENSOR_INT32",
+    inputs="input:T paddings:SHAPE",
     outputs="output:T",
     types=FLOATS_QUANT8,
     ranks={"input": (1, 4)},
@@ -15,7 +15,7 @@ signature(
 
 signature(
     OperationType.PAD_V2,
-    inputs="input:T paddings:TENSOR_INT32 pad_value:S",
+    inputs="input:T paddings:SHAPE pad_value:S",
     outputs="output:T",
     types="""
         T                           S
@@ -41,7 +41,7 @@ def _check_paddings_shape(arguments: Arguments) -> str | None:
 
 signature(
     OperationType.MIRROR_PAD,
-    inputs="input:T paddings:TENSOR_INT32 mode",
+    inputs="input:T paddings:SHAPE mode",
     outputs="output:T",
     types=FLOATS_INT32_QUANT8,
     ranks={"paddings": 2},

@@ -10,7 +10,7 @@ _BOOL = """
 
 signature(
     OperationType.MEAN,
-    inputs="input:T axes:TENSOR_INT32 keep_dims",
+    inputs="input:T axes:SHAPE keep_dims",
     outputs="output:T",
     types=FLOATS_QUANT8,
     ranks={"input": (1, 4)},
@@ -27,7 +27,7 @@ for _type, _types in {
 }.items():
     signature(
         _type,
-        inputs="input:T axes:TENSOR_INT32 keep_dims:BOOL",
+        inputs="input:T axes:SHAPE keep_dims:BOOL",
         outputs="output:T",
         types=_types,
         ranks={"input": (1, 4)},

@@ -5,7 +5,7 @@ from nnhal.types import OperationType
 
 signature(
     OperationType.RESHAPE,
-    inputs="input:T shape:TENSOR_INT32",
+    inputs="input:T shape:SHAPE",
     outputs="output:T",
     types=FLOATS_INT32_QUANT8,
     ranks={"input": (1, 4)},
@@ -23,7 +23,7 @@ signature(
 for _type, _axes in ((OperationType.SQUEEZE, "axes"), (OperationType.TRANSPOSE, "perm")):
     signature(
         _type,
-        inputs=f"input:T {_axes}:TENSOR_INT32?",
+        inputs=f"input:T {_axes}:SHAPE?",
         outputs="output:T",
         types=FLOATS_QUANT8,
         ranks={"input": (1, 4)},

@@ -15,7 +15,7 @@ def _check_single_axis(arguments: Arguments) -> str | None:
 
 signature(
     OperationType.SLICE,
-    inputs="input:T begin:TENSOR_INT32 size:TENSOR_INT32",
+    inputs="input:T begin:SHAPE size:SHAPE",
     outputs="output:T",
     types=FLOATS_INT32_QUANT8,
     quantization="input",
@@ -23,7 +23,7 @@ signature(
 
 signature(
     OperationType.STRIDED_SLICE,
-    inputs="input:T begin:TENSOR_INT32 end:TENSOR_INT32 strides:TENSOR_INT32 begin_mask end_mask shrink_axis_mask",
+    inputs="input:T begin:SHAPE end:SHAPE strides:SHAPE begin_mask end_mask shrink_axis_mask",
     outputs="output:T",
     types=FLOATS_QUANT8,
     ranks={"input": (1, 4)},
@@ -40,7 +40,7 @@ signature(
 
 signature(
     OperationType.REVERSE,
-    inputs="input:T axis:TENSOR_INT32",
+    inputs="input:T axis:SHAPE",
     outputs="output:T",
     types=FLOATS_INT32_QUANT8,
     ranks={"axis": 1},

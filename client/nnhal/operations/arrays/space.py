@@ -18,7 +18,7 @@ for _type in (OperationType.DEPTH_TO_SPACE, OperationType.SPACE_TO_DEPTH):
 
 signature(
     OperationType.BATCH_TO_SPACE_ND,
-    inputs="input:T block_size:TENSOR_INT32 [layout:BOOL]",
+    inputs="input:T block_size:SHAPE [layout:BOOL]",
     outputs="output:T",
     types=FLOATS_QUANT8,
     quantization="input",
@@ -26,7 +26,7 @@ signature(
 
 signature(
     OperationType.SPACE_TO_BATCH_ND,
-    inputs="input:T block_size:TENSOR_INT32 paddings:TENSOR_INT32 [layout:BOOL]",
+    inputs="input:T block_size:SHAPE paddings:SHAPE [layout:BOOL]",
     outputs="output:T",
     types=FLOATS_QUANT8,
     quantization="input",

@@ -10,7 +10,7 @@ signature(
     OperationType.TRANSPOSE_CONV_2D,
     inputs={
         "explicit padding": f"input:T filter:F bias:B {PADDING} {_OPTIONS}",
-        "implicit padding": f"input:T filter:F bias:B output_shape:TENSOR_INT32 padding_scheme {_OPTIONS}",
+        "implicit padding": f"input:T filter:F bias:B output_shape:SHAPE padding_scheme {_OPTIONS}",
     },
     outputs="output:T",
     types=CONVOLUTION_TYPES,

@@ -1,11 +1,8 @@
 """Shapes of MEAN, REDUCE_ALL, REDUCE_ANY, REDUCE_MAX, REDUCE_MIN, REDUCE_PROD, REDUCE_SUM, ARGMAX and ARGMIN."""
 
-import numpy as np
-
 from nnhal.types import ErrorStatus, OperationType
 from nnhal_driver.operations.call import OperationCall, Shape
 from nnhal_driver.operations.shape import shape_rule
-from nnhal_driver.validation.rank import MAX_RANK
 
 
 def reduction_axes(call: OperationCall, rank: int) -> tuple[int, ...]:
@@ -14,14 +11,9 @@ def reduction_axes(call: OperationCall, rank: int) -> tuple[int, ...]:
     Raises:
         HalError: GENERAL_FAILURE: the rank is not 1, or an axis is outside [-rank, rank).
     """
-    shape = call.shape("axes")
-    call.require(len(shape) == 1, f"axes has rank {len(shape)}; it must be 1")
-    axes = np.unique(call.array("axes"))  # an axis may be repeated, any number of times
-    if axes.size:
-        low, high = axes[0], axes[-1]
-        first = call.array("axes")[:MAX_RANK].tolist()
-        call.require(-rank <= low and high < rank, f"axes are {first}; each must be in {-rank}..{rank - 1}")
-    return tuple(np.unique(axes % rank).tolist())
+    axes = call.vector("axes")  # an axis may be repeated
+    call.require(all(-rank <= axis < rank for axis in axes), f"axes are {axes}; each must be in {-rank}..{rank - 1}")
+    return tuple(sorted({axis % rank for axis in axes}))
 
 
 def reduced_shape(call: OperationCall) -> Shape:
