@@ -2,7 +2,7 @@
 
 A preparation ends with the result of its work, at its deadline, or when it is cancelled, whichever comes first. A
 queued one then leaves the queue. A running one cannot be interrupted: its result is dropped, and it keeps its slot
-until it returns or calls its check.
+until it returns or calls its check. One that waits for a plug-in gives its slot away, and does not get it back.
 """
 
 import contextvars
@@ -15,6 +15,7 @@ from nnhal.errors import MISSED_DEADLINE, HalError, expired, missed_deadline
 from nnhal.types import OMITTED
 from nnhal_driver.scheduling.admission import AdmissionQueue
 from nnhal_driver.scheduling.cancellation import Cancellation
+from nnhal_driver.scheduling.current_work import CurrentWork, current_work
 from nnhal_driver.scheduling.ticket import AdmissionRequest, Ticket
 from nnhal_driver.scheduling.timers import Timer, Timers
 from nnhal_driver.scheduling.work_times import WorkTimes
@@ -55,6 +56,9 @@ class PreparationThreads(Protocol):
     def run_preparation(self, job: Callable[[], None]) -> None:
         """Run a job on a preparation thread."""
 
+    def replace_thread(self) -> bool:
+        """Start another preparation thread, because one waits. Return whether that was possible."""
+
     def end_preparation(self) -> None:
         """Count a preparation that has left the queue and the threads."""
 
@@ -93,10 +97,13 @@ class PreparationTask(Generic[T]):
                 raise
             self._reject(expired("the deadline had passed before the preparation began"))
             return
-        self._start_timer()
+        # a queued preparation may have run and ended already
+        self._start_timer(threads.timers)
         self._cancellation.on_cancel(self._cancel)
         if granted:
             threads.run_preparation(self._run)
+        elif self._ended:
+            self._cancellation.off_cancel(self._cancel)
 
     def check(self) -> None:
         """Raise if the work must end.
@@ -108,12 +115,17 @@ class PreparationTask(Generic[T]):
         if self._deadline.has_passed():
             raise self._late_error()
 
+    def give_way(self) -> None:
+        """Give the slot to another preparation. Called on the thread of this one, which waits for a plug-in."""
+        if not self._ticket.is_released and self._threads.replace_thread():
+            self._threads.preparations.release(self._ticket)
+
     # ---- Early ends -------------------------------------------------------------------------------------
 
-    def _start_timer(self) -> None:
+    def _start_timer(self, timers: Timers) -> None:
         if self._deadline.at_ns == OMITTED:
             return
-        timer = self._threads.timers.call_at(self._deadline.at_ns, self._expire)
+        timer = timers.call_at(self._deadline.at_ns, self._expire)
         with self._lock:
             if not self._ended:
                 self._timer = timer
@@ -179,6 +191,7 @@ class PreparationTask(Generic[T]):
         self._times.queued_ns = self._ticket.wait_ns
         started_ns = self._times.started_ns = time.perf_counter_ns()
         try:
+            self._context.run(current_work.set, CurrentWork(check, check.give_way))
             return self._context.run(self._work.run, check)
         except BaseException as error:  # also SystemExit: the client must be notified, and the thread serves others
             result = self._work.fail(error)
@@ -223,3 +236,7 @@ class _WorkCheck:
     def __call__(self) -> None:
         if (preparation := self.preparation) is not None:
             preparation.check()
+
+    def give_way(self) -> None:
+        if (preparation := self.preparation) is not None:
+            preparation.give_way()

@@ -14,6 +14,7 @@ from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_driver.scheduling.preparation import Check
 from nnhal_driver.scheduling.scheduler import QueueLimits, Scheduler
+from nnhal_driver.scheduling.ticket import Ticket
 from tests.driver.blocking_backend import TIMEOUT_S, until
 from tests.driver.clock import MS, FakeClock
 from tests.driver.scheduling.preparations import Blocker, RecordedWork, block, prepare
@@ -50,6 +51,28 @@ def test_queued_preparation_ends_at_its_deadline(scheduler: Scheduler, clock: Fa
     blocker.go.set()
     scheduler.close()
     assert work.events == ["close", "notify"]
+
+
+def test_queued_preparation_may_end_before_its_launch_returns(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread can be slower than the one that has freed the slot."""
+    blocker = block(scheduler)
+    acquire, end, ended = scheduler.preparations.acquire, scheduler.end_preparation, threading.Event()
+
+    def acquire_late(ticket: Ticket) -> bool:
+        granted = acquire(ticket)
+        monkeypatch.setattr(scheduler, "end_preparation", lambda: (end(), ended.set() if work.events[2:] else None))
+        blocker.go.set()
+        assert ended.wait(TIMEOUT_S)
+        return granted
+
+    monkeypatch.setattr(scheduler.preparations, "acquire", acquire_late)
+    work = RecordedWork()
+    cancellation = prepare(scheduler, work, deadline_ns=now_ns() + 10**12)
+    assert work.events == ["run", "close", "notify"]
+    assert not cancellation._listeners
+    assert scheduler._unfinished == 0
 
 
 def test_deadline_that_passed_before_the_launch_is_persistent(scheduler: Scheduler) -> None:
