@@ -23,6 +23,8 @@ _DEFINITION = struct.Struct("<16sIqq")
 _OUTPUT = struct.Struct("<BBHIq")
 _HANDLE = struct.Struct("<16s")
 _SPANS = struct.Struct("<I")
+_ARGUMENT_BYTES, _DIMENSION_BYTES = 48, 5
+"""Most bytes of an argument in a Request message, with its memory and without its dimensions; and of a dimension."""
 
 MEASURE = 1
 """Flag of RUN: fill the timing."""
@@ -196,6 +198,23 @@ def unpack_outputs(body: bytes, count: int) -> tuple[OutputRecord, ...]:
     except struct.error as error:
         raise ProtocolError(f"a RESULT of {len(body)} bytes: {error}") from None
     return tuple(outputs)
+
+
+def fits_packets(arguments: int, dimensions: int) -> bool:
+    """Return whether all packets of a model are small enough.
+
+    Args:
+        arguments: number of its inputs and outputs.
+        dimensions: number of all their dimensions.
+    """
+    size = arguments * _ARGUMENT_BYTES + dimensions * _DIMENSION_BYTES  # a DEFINE; records of a RESULT are smaller
+    return _HEADER.size + _DEFINITION.size + size <= MAX_BYTES
+
+
+def result_size(shapes: Sequence[OutputShape]) -> int:
+    """Return the largest size of a RESULT without spans, by the shapes of its outputs."""
+    records = sum(_OUTPUT.size + _HANDLE.size + 4 * len(shape.dimensions) for shape in shapes)
+    return _HEADER.size + _SPANS.size + _HANDLE.size + records
 
 
 def packet_size(outputs: int, spans: int) -> int:

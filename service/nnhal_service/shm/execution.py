@@ -1,7 +1,7 @@
 """Execution of requests that a client has defined over the data socket."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,10 +9,10 @@ from google.protobuf.message import DecodeError
 
 from nnhal import wire
 from nnhal.alignment import align
-from nnhal.errors import invalid_argument
+from nnhal.errors import HalError, invalid_argument
 from nnhal.shm import protocol
 from nnhal.shm.protocol import Definition, OutputLocation, OutputRecord, Packet
-from nnhal.types import PROT_WRITE, Bytes, ExecutionConfig, ExecutionResult, OutputShape
+from nnhal.types import PROT_WRITE, Bytes, ErrorStatus, ExecutionConfig, ExecutionResult, OutputShape
 from nnhal.v1 import types_pb2
 from nnhal_driver.execution.execution_call import ExecutionCall
 from nnhal_driver.execution.prepared_model import PreparedModel
@@ -74,10 +74,16 @@ class ReadyRequest:
         return prepared.execute_valid(self.definition.request, config, call)
 
     def pack_result(self, result: ExecutionResult, session: Session, quota: MemoryQuota) -> bytes:
-        """Return the body of the RESULT packet, and write returned outputs to their area."""
+        """Return the body of the RESULT packet, and write returned outputs to their area.
+
+        Raises:
+            HalError: RESOURCE_EXHAUSTED_PERSISTENT: the packet would be too large.
+        """
         if result.returned:
+            _require_size(result.output_shapes)
             return protocol.pack_outputs(list(self._place_outputs(result, session, quota)))
         if result.output_shapes != self.shapes:
+            _require_size(result.output_shapes)
             self.shapes = result.output_shapes
             self.body = protocol.pack_outputs([OutputRecord(shape) for shape in result.output_shapes])
         return self.body
@@ -113,6 +119,14 @@ class ReadyRequest:
             else:
                 handle = OutputWriter(session, 0, quota).to_memory_object(data)
                 yield OutputRecord(shape, OutputLocation.MEMORY, memory=handle)
+
+
+def _require_size(shapes: Sequence[OutputShape]) -> None:
+    if (size := protocol.result_size(shapes)) > protocol.MAX_BYTES:
+        reason = (
+            f"the result of {len(shapes)} outputs has up to {size} bytes; packets have at most {protocol.MAX_BYTES}"
+        )
+        raise HalError(ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT, f"{reason}. Execute this request over gRPC")
 
 
 def _area(session: Session, definition: Definition) -> Bytes:

@@ -180,7 +180,7 @@ async def open_burst_transport(
     """
     configure = prepared_model_pb2.PreparedModelRequest(session=connection.session, prepared_model=prepared_model)
     burst = (await connection.call(connection.prepared_model.ConfigureExecutionBurst, configure)).burst
-    shm = connection.shm if io.has_known_sizes else None
+    shm = connection.shm if io.fits_shared_memory else None
     channel = await open_channel(shm.factory, BURST_DEPTH) if shm is not None else None
     if channel is None:
         return GrpcBurstTransport(connection, burst, io, cached_inputs)

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from nnhal.client.core.arguments import type_error
 from nnhal.errors import invalid_argument
+from nnhal.shm.protocol import fits_packets
 from nnhal.types import (
     DTYPES,
     SCALAR_TYPES,
@@ -34,6 +35,9 @@ from nnhal.types import (
     is_tensor,
     type_name,
 )
+
+_MAX_RANK = 32
+"""Largest rank of arrays, in all versions of numpy."""
 
 E = TypeVar("E")
 
@@ -164,9 +168,16 @@ class ModelIO:
         return [np.zeros(operand.dimensions, require_dtype(operand)) for operand in self.inputs]
 
     @cached_property
-    def has_known_sizes(self) -> bool:
-        """True if the sizes of all types are known. The service tells those of extensions, unless it is too old."""
-        return all(value_dtype(operand) is not None for operand in (*self.inputs, *self.outputs))
+    def fits_shared_memory(self) -> bool:
+        """True if executions can use the data socket.
+
+        The sizes of all types must be known, and packets must be small enough. The service tells the sizes of types of
+        extensions, unless it is too old.
+        """
+        operands = (*self.inputs, *self.outputs)
+        dimensions = sum(len(each.dimensions) or _MAX_RANK * is_tensor(each.type) for each in operands)
+        are_sizes_known = all(value_dtype(operand) is not None for operand in operands)
+        return are_sizes_known and fits_packets(len(operands), dimensions)
 
     def request(self, inputs: Inputs) -> Request:
         """Return a request with one pool for each input, and one growing pool for all outputs.

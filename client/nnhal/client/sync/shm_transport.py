@@ -37,12 +37,12 @@ class ShmTransport:
         """Execute a model.
 
         Returns:
-            the outputs, or None if nothing was sent: no channel can be used, or the size of a type is not known.
+            the outputs, or None if nothing was sent: no channel can be used, or the model does not fit the data socket.
 
         Raises:
             HalError: see `PreparedModel.execute`; DeadObjectError: the service died during the execution.
         """
-        if not io.has_known_sizes:
+        if not io.fits_shared_memory:
             return None
         arrays = io.arrays(inputs)
         self._session.flush_releases()
@@ -60,13 +60,13 @@ class ShmTransport:
         """Execute a model with profiling.
 
         Returns:
-            the profile, or None if no channel can be used, the size of a type is not known, or the service cannot
-            profile executions over shared memory.
+            the profile, or None if no channel can be used, the model does not fit the data socket, or the service
+            cannot profile executions over shared memory.
 
         Raises:
             HalError: see `execute`.
         """
-        if not io.has_known_sizes:
+        if not io.fits_shared_memory:
             return None
         timer = StageTimer()
         arrays = io.arrays(inputs)
