@@ -32,6 +32,7 @@ from nnhal_driver.backends.api import (
     SubgraphView,
     Support,
 )
+from nnhal_driver.backends.division import LARGE, divide, plain
 from nnhal_driver.backends.memory import MemoryManager
 from nnhal_driver.operations import infer
 from nnhal_driver.operations.call import OperationCall, Shape
@@ -66,6 +67,7 @@ class _Registration:
 class PerOperationBackend(Backend):
     """A backend with a workload for each operation, from creators (`creator`) or from its own `workload`."""
 
+    _call_type: ClassVar[type[OperationCall]] = OperationCall
     _registrations: ClassVar[dict[tuple[str, int], _Registration]] = {}
 
     def __init_subclass__(cls, **arguments: Any) -> None:
@@ -172,7 +174,7 @@ class PerOperationBackend(Backend):
         steps = []
         for view in subgraph.operations:
             options.check()
-            arguments = view, create_workload(view), options.tensor_bytes, extension_types
+            arguments = view, create_workload(view), self._call_type, options.tensor_bytes, extension_types
             is_own = is_extension(view.type)
             steps.append(_ExtensionStep(*arguments, self.output_shapes) if is_own else _Step(*arguments))
         return _Sequence(subgraph, steps, extension_types)
@@ -192,10 +194,16 @@ class _Step:
     """One operation with its workload, and cached results of its shape rule."""
 
     def __init__(
-        self, view: OperationView, workload: Workload, tensor_bytes: int, extension_types: _ExtensionDtypes
+        self,
+        view: OperationView,
+        workload: Workload,
+        call_type: type[OperationCall],
+        tensor_bytes: int,
+        extension_types: _ExtensionDtypes,
     ) -> None:
         self.view = view
         self._workload = workload
+        self._call_type = call_type
         self._tensor_bytes = tensor_bytes
         self._memo: dict[str, object] = {}
         self._varying = [i for i in view.operation.inputs if i not in view.graph.constants]
@@ -203,7 +211,7 @@ class _Step:
         self._declared = [view.graph.operands[o].dimensions for o in self.outputs]
         self._dtypes = [_dtype(view.graph, o, extension_types) for o in self.outputs]
         # results of the shape rule: output shapes, and values that it shares with the kernel
-        self._inferences: dict[tuple[Shape | None, ...], tuple[Sequence[Shape], Mapping[str, object]]] = {}
+        self._inferences: dict[tuple[Shape | None, ...], tuple[Sequence[Shape], Mapping[str, object], int]] = {}
 
     def run(self, values: dict[int, AnyArray | None], outputs: dict[int, Output], check: Callable[[], None]) -> None:
         call, shapes = self._infer(values, outputs, check)
@@ -231,14 +239,17 @@ class _Step:
         declared = self._declared_shapes(outputs)
         key = (*[None if (value := values[i]) is None else value.shape for i in self._varying], *declared)
         if (inference := self._inferences.get(key)) is not None:
-            shapes, shared = inference
-            return OperationCall(self.view, values, self._memo, shared, check), shapes
-        call = OperationCall(self.view, values, self._memo, check=check)
+            shapes, shared, elements_ = inference
+            call_type = self._call_type if elements_ > LARGE else OperationCall
+            call = call_type(self.view, values, self._memo, shared, check)
+            call.elements = elements_
+            return call, shapes
+        call = self._call_type(self.view, values, self._memo, check=check)
         shapes = infer(call, declared, self._tensor_bytes)
         if not call.reads_values:
             if len(self._inferences) > 64:  # bounds the memory if a client keeps sending new shapes
                 self._inferences.clear()
-            self._inferences[key] = shapes, dict(call.inferred)
+            self._inferences[key] = shapes, dict(call.inferred), call.elements
         return call, shapes
 
 
@@ -249,11 +260,12 @@ class _ExtensionStep(_Step):
         self,
         view: OperationView,
         workload: Workload,
+        call_type: type[OperationCall],
         tensor_bytes: int,
         extension_types: _ExtensionDtypes,
         output_shapes: Callable[[OperationCall], Sequence[Shape] | None],
     ) -> None:
-        super().__init__(view, workload, tensor_bytes, extension_types)
+        super().__init__(view, workload, call_type, tensor_bytes, extension_types)
         self._output_shapes = output_shapes
 
     def run(self, values: dict[int, AnyArray | None], outputs: dict[int, Output], check: Callable[[], None]) -> None:
@@ -313,6 +325,8 @@ class _Sequence(CompiledSubgraph):
         for position, output in destinations.items():
             array = values[position]
             assert array is not None
+            if array.size > LARGE and not array.flags.c_contiguous:
+                array = plain(divide(array, run.check).copy())
             output.write(array, keep=True)
 
 

@@ -6,16 +6,15 @@ The number of selected boxes depends on all values, so the shape rules need the 
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from math import prod
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nnhal.types import AnyArray
 from nnhal_driver.operations.boxes import Floats, Mask, check_order, real_values, transform_boxes
 from nnhal_driver.operations.call import OperationCall
-
-Indices: TypeAlias = NDArray[np.int64]
+from nnhal_driver.operations.sorting import Indices, last_sorted
 
 Decay = Callable[[Floats, Floats], tuple[Floats, Mask]]
 """Maps the IoU of boxes with the box just selected, and their scores, to new scores and a mask of boxes to keep."""
@@ -94,9 +93,10 @@ def _remove_suppressed(pending: Indices, keep: Mask) -> Indices:
     return remaining
 
 
-def argsort_descending(scores: Floats) -> Indices:
+def argsort_descending(scores: Floats, check: Callable[[], None]) -> Indices:
     """Return the indices that sort scores, highest first. Equal scores keep their order, NaN comes last."""
-    return np.argsort(-scores, kind="stable")
+    rows = np.asarray(-scores).reshape(prod(scores.shape[:-1]), scores.shape[-1])
+    return last_sorted(rows, rows.shape[1], check).reshape(scores.shape)
 
 
 # ---- BOX_WITH_NMS_LIMIT ---------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def _best_of_image(call: OperationCall, rows: Indices) -> SelectedBoxes:
     limit = call.integer("max_num_detections")
     classes = range(1, call.shape("scores")[1])
     candidates = _concatenate([_best_of_class(call, rows, class_, limit) for class_ in classes])
-    best = argsort_descending(candidates.scores)[: limit if limit >= 0 else None]
+    best = argsort_descending(candidates.scores, call.check)[: limit if limit >= 0 else None]
     best = best[np.argsort(candidates.classes[best], kind="stable")]
     return SelectedBoxes(candidates.scores[best], candidates.rows[best], candidates.classes[best])
 
@@ -199,7 +199,7 @@ def _anchor_grid(call: OperationCall, height: int, width: int) -> Floats:
 def _best_proposals(call: OperationCall, scores: Floats, boxes: Floats, size: AnyArray) -> Indices:
     """Return the indices of the selected boxes of one image. `size` is [height, width] of the image."""
     limit = call.integer("pre_nms_max")
-    order = argsort_descending(scores)[:limit] if 0 < limit < len(scores) else np.arange(len(scores))
+    order = argsort_descending(scores, call.check)[:limit] if 0 < limit < len(scores) else np.arange(len(scores))
     extent = boxes[order, 2:] - boxes[order, :2]
     large = (extent > call.number("min_size")).all(axis=1)
     inside = (boxes[order, :2] + extent / 2 < size[::-1]).all(axis=1)

@@ -17,10 +17,11 @@ import numpy as np
 
 from nnhal.errors import HalError
 from nnhal.types import DTYPES, AnyArray, OperandLifeTime, byte_size
+from nnhal_driver.backends.division import DividedCall
 from nnhal_driver.backends.litert.writer import Value
 from nnhal_driver.backends.reference.kernel import KERNELS, RANDOM
 from nnhal_driver.graph import Graph, OperationView
-from nnhal_driver.operations.call import OperationCall, Shape
+from nnhal_driver.operations.call import Shape
 from nnhal_driver.operations.multiply_adds import MULTIPLY_ADDS
 
 _MIN_TOTAL = 64 * 2**20
@@ -159,7 +160,10 @@ class GraphConstants:
 def _run(view: OperationView, values: Mapping[int, AnyArray | None], shapes: Sequence[Shape]) -> dict[int, AnyArray]:
     """Return the results of an operation by operand, read-only."""
     outputs = view.operation.outputs
-    result = KERNELS[view.type](OperationCall(view, {**values, **dict.fromkeys(outputs)}, {}, check=view.graph.check))
+    call = DividedCall(view, {**values, **dict.fromkeys(outputs)}, {}, check=view.graph.check)
+    call.count_inputs()
+    call.elements += sum(map(prod, shapes))
+    result = KERNELS[view.type](call)
     arrays = [result] if isinstance(result, np.ndarray) else result
     for o, array, shape in zip(outputs, arrays, shapes, strict=True):
         assert array.shape == shape and array.dtype == DTYPES[view.graph.operands[o].type], view.name

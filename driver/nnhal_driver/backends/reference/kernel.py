@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnhal.types import DTYPES, AnyArray, OperandType
+from nnhal_driver.backends.division import Region, blocks, look_up, plain
 from nnhal_driver.backends.per_operation import Workload
 from nnhal_driver.backends.reference.numerics.fixed_point import FLOAT_BOUNDS
-from nnhal_driver.operations.call import OperationCall
+from nnhal_driver.operations.call import OperationCall, Shape
 
 Floats = NDArray[np.float32]
 
@@ -27,6 +28,8 @@ KERNELS: dict[int, Workload] = {}
 RANDOM: set[int] = set()
 """Operation types whose results may differ between two runs with the same inputs."""
 
+_COPY_COST = 8
+"""Cost of a row or column of a product, apart from its depth. It is that of thin matrices."""
 _TILE = 2**27
 """Multiply-adds between two checks of a run. numpy computes them in some tens of milliseconds."""
 
@@ -35,10 +38,15 @@ def kernel(*types: int, random: bool = False) -> Callable[[Workload], Workload]:
     """Register the kernel of operation types. `random`: results may differ between runs with the same inputs."""
 
     def register(function: Workload) -> Workload:
-        without_warnings = np.errstate(all="ignore")(function)
+        @np.errstate(all="ignore")
+        def run(call: OperationCall) -> AnyArray | Sequence[AnyArray]:
+            result = function(call)
+            whole: AnyArray | Sequence[AnyArray] = result if type(result) is np.ndarray else plain(result)
+            return whole
+
         for type_ in types:
             assert type_ not in KERNELS, f"operation type {type_} has two kernels"
-            KERNELS[type_] = without_warnings
+            KERNELS[type_] = run
             if random:
                 RANDOM.add(type_)
         return function
@@ -60,13 +68,14 @@ def input_as_nhwc(call: OperationCall) -> AnyArray:
 
 def to_layout(call: OperationCall, image: AnyArray) -> AnyArray:
     """Convert an image [batches, height, width, channels] to the layout of the operation."""
-    return np.ascontiguousarray(image.transpose(0, 3, 1, 2)) if call.flag("layout") else image
+    return image.transpose(0, 3, 1, 2).copy() if call.flag("layout") else image
 
 
 def pad_array(array: AnyArray, pairs: Sequence[Sequence[int]], fill: float | AnyArray) -> AnyArray:
     """Return an array with `fill` before and after each dimension. np.pad takes 20 times as long for small ones."""
     sizes = list(zip(array.shape, pairs, strict=True))
-    out = np.full([before + length + after for length, (before, after) in sizes], fill, array.dtype)
+    out = np.empty_like(array, order="C", shape=[before + length + after for length, (before, after) in sizes])
+    out[...] = fill
     out[tuple(slice(before, before + length) for length, (before, _) in sizes)] = array
     return out
 
@@ -96,35 +105,38 @@ def map_8bit(call: OperationCall, name: str, function: Callable[[AnyArray], AnyA
     table = call.memoize_constant(
         f"table of {name}", lambda: function(np.arange(256, dtype=np.uint8).view(stored.dtype))
     )
-    result: AnyArray = table[stored.view(np.uint8)]
-    return result
+    return look_up(table, stored.view(np.uint8))
 
 
-def tiles(call: OperationCall, rows: int, cost: int) -> Iterator[slice]:
-    """Yield slices that divide rows into tiles, and check before each whether the run must end.
+def tiles(call: OperationCall, shape: Shape, cost: int) -> Iterator[Region]:
+    """Yield the regions of tiles of a shape, and check before each whether the run must end.
 
-    The cost of a row is in multiply-adds, or as long work.
+    The cost of an element is in multiply-adds, or as long work.
     """
-    height = max(1, _TILE // max(1, cost))
-    for start in range(0, rows, height):
+    for region in blocks(shape, limit=max(1, _TILE // max(1, cost))):
         call.check()
-        yield slice(start, start + height)
+        yield region
 
 
 def matrix_product(call: OperationCall, a: AnyArray, b: AnyArray) -> AnyArray:
-    """Return a @ b, matrix by matrix, for arrays with the same batch dimensions. Large products are made of tiles."""
+    """Return a @ b, matrix by matrix, for arrays with the same batch dimensions, or one matrix b.
+
+    Large products are made of tiles.
+    """
     *batch, rows, depth = a.shape
     columns = b.shape[-1]
-    cost = rows * depth * columns
+    cost = rows * (depth + _COPY_COST) * (columns + _COPY_COST)
     if prod(batch) * cost <= _TILE:
         return a @ b
+    if b.ndim < a.ndim:
+        return matrix_product(call, a.reshape(-1, depth), b).reshape(*batch, rows, columns)
     first, second = a.reshape(-1, rows, depth), b.reshape(-1, depth, columns)
-    out = np.empty((len(first), rows, columns), np.result_type(a, b))
-    for matrices in tiles(call, len(first), cost):
+    out = np.empty_like(first, np.result_type(a, b), order="C", shape=(len(first), rows, columns))
+    for (matrices,) in tiles(call, (len(first),), cost):
         if cost <= _TILE:
             np.matmul(first[matrices], second[matrices], out=out[matrices])
             continue
         (i,) = range(len(first))[matrices]
-        for part in tiles(call, rows, depth * columns):
+        for (part,) in tiles(call, (rows,), cost // rows):
             np.matmul(first[i, part], second[i], out=out[i, part])
     return out.reshape(*batch, rows, columns)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnhal.types import DTYPES, AnyArray, Operand, OperationType
+from nnhal_driver.backends.division import look_up
 from nnhal_driver.backends.reference.kernel import kernel
 from nnhal_driver.backends.reference.numerics.fixed_point import RANGES
 from nnhal_driver.operations.call import OperationCall
@@ -22,7 +23,7 @@ def _to_output_scale(call: OperationCall, name: str) -> AnyArray:
     if (operand.scale, operand.zero_point) == (output.scale, output.zero_point):
         return array
     table = call.memoize_constant(f"table of {name}", lambda: _rescale_table(operand, output))
-    rescaled: AnyArray = table[array.astype(np.intp) - RANGES[operand.type][0]]
+    rescaled: AnyArray = look_up(table, array.astype(np.intp) - RANGES[operand.type][0])
     return rescaled
 
 

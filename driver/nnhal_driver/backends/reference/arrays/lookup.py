@@ -21,6 +21,5 @@ def hashtable_lookup(call: OperationCall) -> Sequence[AnyArray]:
     lookups, keys, values = (call.array(name) for name in ("lookups", "keys", "values"))
     rows = np.minimum(np.searchsorted(keys, lookups), len(keys) - 1)
     hits = keys[rows] == lookups
-    result = values[rows]
-    result[~hits] = 0
-    return [result, hits.astype(np.uint8)]
+    found = hits.reshape(-1, *[1] * (values.ndim - 1))
+    return [np.where(found, np.take(values, rows, axis=0), values.dtype.type(0)), hits.astype(np.uint8)]

@@ -27,4 +27,7 @@ def mirror_pad(call: OperationCall) -> AnyArray:
     """Pad the input with its mirror images."""
     array = call.array("input")
     is_reflected = call.integer("mode") == MirrorMode.REFLECT
-    return np.pad(array, padding_pairs(call, array.ndim), "reflect" if is_reflected else "symmetric")
+    for axis, pair in enumerate(padding_pairs(call, array.ndim)):
+        indices = np.pad(np.arange(array.shape[axis]), pair, "reflect" if is_reflected else "symmetric")
+        array = np.take(array, indices, axis=axis)
+    return array

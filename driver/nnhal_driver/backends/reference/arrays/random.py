@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnhal.types import AnyArray, OperationType
-from nnhal_driver.backends.reference.kernel import Floats, as_float32, kernel
+from nnhal_driver.backends.division import divide_large, plain
+from nnhal_driver.backends.reference.kernel import Floats, as_float32, kernel, tiles
 from nnhal_driver.backends.reference.numerics.farmhash import Words, fingerprint64
 from nnhal_driver.operations.arrays.random import DENSE, SPARSE
 from nnhal_driver.operations.call import OperationCall
@@ -18,6 +19,8 @@ _LOW = np.uint64(2**32 - 1)
 _HALF = np.uint64(32)
 _ROUNDS = 10
 _FACTORS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
+_DRAW_COST, _BYTE_COST = 2**9, 2**4
+"""Costs of a sample and of a byte of a fingerprint, in multiply-adds."""
 _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 
 
@@ -28,12 +31,15 @@ def random_multinomial(call: OperationCall) -> AnyArray:
     seeds = [int(seed) for seed in call.array("seeds")]
     if not any(seeds):
         seeds = [secrets.randbits(64), secrets.randbits(64)]
-    draws = uniform(seeds[0], seeds[1], batches * samples).reshape(batches, samples)
     sums = np.cumsum(_odds(as_float32(call, "logits")), axis=1)
     out = np.empty((batches, samples), np.int32)
-    for row, targets, classes in zip(sums, draws * sums[:, -1:], out, strict=True):
-        call.check()
-        classes[...] = np.searchsorted(row, targets, side="right")
+    for region in tiles(call, out.shape, _DRAW_COST):
+        rows, columns = out[region].shape
+        start = region[0].start * samples + region[1].start
+        draws = uniform(seeds[0], seeds[1], start, rows * columns).reshape(rows, columns)
+        for row, targets, classes in zip(sums[region[0]], draws * sums[region[0], -1:], out[region], strict=True):
+            call.check()
+            classes[...] = np.searchsorted(row, targets, side="right")
     return out
 
 
@@ -45,11 +51,12 @@ def _odds(logits: Floats) -> Doubles:
     return odds
 
 
-def uniform(key: int, stream: int, count: int) -> Doubles:
-    """Return `count` numbers in [0, 1) with 52 bits each: two from each of the blocks 0, 1, .. of a stream."""
-    words = np.stack(philox(key, stream, np.arange((count + 1) // 2, dtype=np.uint64)), axis=1).reshape(-1, 2)
+def uniform(key: int, stream: int, start: int, count: int) -> Doubles:
+    """Return numbers `start`, `start` + 1, .. in [0, 1) with 52 bits each: two from each block of a stream."""
+    numbers = np.arange(start // 2, (start + count + 1) // 2, dtype=np.uint64)
+    words = np.stack(philox(key, stream, numbers), axis=1).reshape(-1, 2)[start % 2 :][:count]
     mantissas = ((words[:, 0] & np.uint64(0xFFFFF)) << _HALF) | words[:, 1]
-    return (mantissas[:count] | np.uint64(0x3FF << 52)).view(np.float64) - 1.0
+    return (mantissas | np.uint64(0x3FF << 52)).view(np.float64) - 1.0
 
 
 def philox(key: int, stream: int, blocks: Words) -> list[Words]:
@@ -69,7 +76,8 @@ def philox(key: int, stream: int, blocks: Words) -> list[Words]:
 def lsh_projection(call: OperationCall) -> AnyArray:
     """Return one bit for each element of `hash`: the sign of a weighted sum of the rows' fingerprints."""
     hashes, bits = call.shape("hash")
-    fingerprints = _fingerprints(as_float32(call, "hash"), call.array("input")).view(np.int64).astype(np.float64)
+    words = _fingerprints(call, as_float32(call, "hash"), plain(call.array("input")))
+    fingerprints = words.view(np.int64).astype(np.float64)
     if call.has("weight"):
         fingerprints = fingerprints * call.array("weight").astype(np.float64)
     # the order of the sum decides which scores round to 0: cumsum adds row by row, sum() does not promise an order
@@ -83,10 +91,13 @@ def lsh_projection(call: OperationCall) -> AnyArray:
     return signature.astype(np.int32)
 
 
-def _fingerprints(seeds: Floats, rows: AnyArray) -> Words:
+def _fingerprints(call: OperationCall, seeds: Floats, rows: AnyArray) -> Words:
     """Return the fingerprints of each seed's 4 bytes followed by each row's bytes: [seeds, rows]."""
-    count = len(rows)
-    raw = np.ascontiguousarray(rows).reshape(count, -1).view(np.uint8)
+    raw = np.ascontiguousarray(rows).reshape(len(rows), -1).view(np.uint8)
     heads = np.ascontiguousarray(seeds).reshape(-1, 1).view(np.uint8)
-    strings = np.concatenate([np.repeat(heads, count, axis=0), np.tile(raw, (len(heads), 1))], axis=1)
-    return fingerprint64(strings).reshape(len(heads), count)
+    out = np.empty((len(heads), len(raw)), np.uint64)
+    for part, some in tiles(call, out.shape, _BYTE_COST * (4 + raw.shape[1])):
+        count = len(raw[some])
+        repeated = np.repeat(heads[part], count, axis=0), np.tile(raw[some], (len(heads[part]), 1))
+        out[part, some] = fingerprint64(np.concatenate(repeated, axis=1)).reshape(-1, count)
+    return divide_large(out, call.check)

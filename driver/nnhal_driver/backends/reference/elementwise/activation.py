@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from nnhal.types import DTYPES, AnyArray, FusedActivationFunc, OperationType
+from nnhal_driver.backends.division import look_up
 from nnhal_driver.backends.reference.kernel import (
     Floats,
     as_float32,
@@ -167,7 +168,7 @@ def _quantized_softmax(call: OperationCall, axis: int) -> AnyArray:
         return stored.astype(DTYPES[output.type])
     table, included = call.memoize_constant("exponentials", lambda: _exponentials(call), "beta")
     difference = stored.max(axis=axis, keepdims=True) - stored
-    powers = np.where(included[difference], table[difference], 0)
+    powers = np.where(look_up(included, difference), look_up(table, difference), 0)
     total = rdiv(powers, _SUM_BITS).sum(axis=axis, keepdims=True)
     zeros = 32 - np.frexp(total.astype(np.float64))[1].astype(np.int64)
     inverse = reciprocal((total << zeros) - 2**31)

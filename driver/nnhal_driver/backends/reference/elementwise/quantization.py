@@ -80,4 +80,4 @@ def cast(call: OperationCall) -> AnyArray:
         with np.errstate(over="ignore"):
             return value.astype(dtype, copy=False)
     # float64 represents the limits of int32 exactly, float32 does not
-    return np.clip(np.nan_to_num(value.astype(np.float64), nan=0), *_CAST_LIMITS[type_]).astype(dtype)
+    return np.clip(np.nan_to_num(value.astype(np.float64), copy=False, nan=0), *_CAST_LIMITS[type_]).astype(dtype)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
 from nnhal.types import AnyArray, OperationType
+from nnhal_driver.backends.division import Region
 from nnhal_driver.backends.reference.kernel import (
     apply_activation,
     as_float32,
@@ -28,7 +29,7 @@ from nnhal_driver.backends.reference.numerics.requantization import (
     fold_zero_point,
     requantize_sums,
 )
-from nnhal_driver.operations.call import OperationCall
+from nnhal_driver.operations.call import OperationCall, Shape
 from nnhal_driver.operations.geometry import Window
 from nnhal_driver.operations.layers.convolution import filter_window
 
@@ -38,6 +39,8 @@ Product = Callable[[OperationCall, Reals, Reals, Window], Reals]
 MultiplyRows = Callable[[Reals], Reals]
 """Returns the products of patches, [positions, cells], with the weights: [positions, depth_out]."""
 
+_COPY_COST = 8
+"""Cost of a cell of a patch that is copied, in multiply-adds."""
 _LONGEST_RUN = 2**15
 """Maximum number of repeated weights of a depthwise convolution. They are cached."""
 
@@ -84,18 +87,30 @@ def multiply_patches(call: OperationCall, image: Reals, space: Window, cost: int
     The cost is in multiply-adds for one output position. The products are [batches, out_height, out_width, columns].
     """
     patches = view_patches(image, space)
-    batches, height, width = patches.shape[:3]
     cells = prod(patches.shape[3:])
-    parts = []
-    for tile in tiles(call, height, batches * width * cost):
-        rows = patches[:, tile]
+
+    def product(region: Region) -> Reals:
+        rows = patches[region]
         products = multiply(rows.reshape(-1, cells))
-        parts.append(products.reshape(*rows.shape[:3], products.shape[-1]))
-    return _join_rows(parts)
+        return products.reshape(*rows.shape[:3], products.shape[-1])
+
+    return _join_tiles(call, image, patches.shape[:3], cost + _COPY_COST * cells, product)
 
 
-def _join_rows(parts: list[Reals]) -> Reals:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+def _join_tiles(
+    call: OperationCall, image: Reals, shape: Shape, cost: int, compute: Callable[[Region], Reals]
+) -> Reals:
+    """Compute the output in tiles, [batches, height, width, ..]. The cost of a position is in multiply-adds."""
+    out: Reals | None = None
+    for region in tiles(call, shape, cost) if prod(shape) else [(slice(None),)]:
+        part = compute(region)
+        if part.shape[:3] == shape:
+            return part
+        if out is None:
+            out = np.empty_like(image, part.dtype, order="C", shape=(*shape, *part.shape[3:]))
+        out[region] = part
+    assert out is not None
+    return out
 
 
 @kernel(OperationType.CONV_2D)
@@ -125,7 +140,9 @@ def _sum_depthwise(call: OperationCall, image: Reals, weights: Reals, space: Win
     """
     rows, columns = space.height, space.width
     multiplier = call.integer("depth_multiplier")
-    image = np.ascontiguousarray(image) if multiplier == 1 else np.repeat(image, multiplier, axis=3)
+    if multiplier > 1:
+        image = np.repeat(image, multiplier, axis=3)
+    image = image if image.flags.c_contiguous else image.copy()
     joined = columns.out if columns.stride == 1 and columns.out * weights.shape[2] <= _LONGEST_RUN else 1
     runs = call.memoize_constant(f"weights, {joined} times", lambda: np.tile(weights, (1, 1, joined)), "filter")
     # computed by hand: numpy's stride of a dimension of 1 is arbitrary, and a run uses the stride of the channels
@@ -135,9 +152,10 @@ def _sum_depthwise(call: OperationCall, image: Reals, weights: Reals, space: Win
         (space.batches, rows.out, columns.out // joined, runs.shape[2], rows.filter, columns.filter),
         (batch, row * rows.stride, column * columns.stride, channel, row * rows.dilation, column * columns.dilation),
     )
-    cost = space.batches * columns.out * weights.size
-    parts = [np.einsum("nhwcij,ijc->nhwc", cells[:, tile], runs) for tile in tiles(call, rows.out, cost)]
-    return _join_rows(parts).reshape(space.output_shape(weights.shape[2]))
+    sums = _join_tiles(
+        call, image, cells.shape[:3], 2 * runs.size, lambda region: np.einsum("nhwcij,ijc->nhwc", cells[region], runs)
+    )
+    return sums.reshape(space.output_shape(weights.shape[2]))
 
 
 @kernel(OperationType.GROUPED_CONV_2D)

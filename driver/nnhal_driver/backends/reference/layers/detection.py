@@ -10,13 +10,13 @@ from nnhal_driver.backends.reference.kernel import Floats, as_float32, kernel
 from nnhal_driver.operations.boxes import real_values, transform_boxes
 from nnhal_driver.operations.call import OperationCall
 from nnhal_driver.operations.selection import (
-    Indices,
     argsort_descending,
     hard_decay,
     proposals,
     selected_boxes,
     suppress,
 )
+from nnhal_driver.operations.sorting import Indices
 
 
 @kernel(OperationType.AXIS_ALIGNED_BBOX_TRANSFORM)
@@ -98,7 +98,7 @@ def _detect_regular(call: OperationCall, scores: Floats, boxes: Floats) -> tuple
         anchors.append(candidates[order])
         classes.append(np.full(len(order), class_))
     anchor, class_of = np.concatenate(anchors), np.concatenate(classes)
-    best = argsort_descending(scores[anchor, class_of])[: call.integer("max_num_detections")]
+    best = argsort_descending(scores[anchor, class_of], call.check)[: call.integer("max_num_detections")]
     return anchor[best], class_of[best]
 
 
@@ -109,5 +109,5 @@ def _detect_fast(call: OperationCall, scores: Floats, boxes: Floats) -> tuple[In
     limit, decay = call.integer("max_num_detections"), hard_decay(call.number("iou_threshold"))
     order, _ = suppress(boxes[candidates], best[candidates], limit, decay, call.check)
     anchors = candidates[order]
-    classes = 1 + argsort_descending(scores[anchors, 1:])[:, : call.integer("max_classes_per_detection")]
+    classes = 1 + argsort_descending(scores[anchors, 1:], call.check)[:, : call.integer("max_classes_per_detection")]
     return np.repeat(anchors, classes.shape[1]), classes.reshape(-1)

@@ -1,12 +1,13 @@
 """Kernels of LSTM, UNIDIRECTIONAL_SEQUENCE_LSTM and BIDIRECTIONAL_SEQUENCE_LSTM, which share one cell step."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from nnhal.types import AnyArray, OperationType
-from nnhal_driver.backends.reference.kernel import Floats, as_float32, kernel, to_output_type
+from nnhal_driver.backends.reference.kernel import Floats, as_float32, kernel, matrix_product, to_output_type
 from nnhal_driver.backends.reference.sequence import (
     Activation,
     activation_function,
@@ -32,6 +33,7 @@ class _CellWeights:
         norm: layer normalization weights by gate, [units]; empty without layer normalization.
         bias: by gate, [units].
         projection: weights [units, output_size] and bias, or None.
+        multiply: multiplies two matrices.
     """
 
     gates: tuple[str, ...]
@@ -43,20 +45,22 @@ class _CellWeights:
     act: Activation
     cell_clip: float
     proj_clip: float
+    multiply: Callable[[Floats, Floats], Floats]
 
     def step(self, inputs: Floats, output: Floats, state: Floats) -> tuple[Floats, Floats]:
         """Return h, [batches, output_size], and C, [batches, units], one time step later.
 
         `inputs` are the products of the cell's inputs with their weights, [batches, gates * units].
         """
-        sums = dict(zip(self.gates, np.split(inputs + output @ self.recurrent, len(self.gates), axis=-1), strict=True))
+        products = np.split(inputs + self.multiply(output, self.recurrent), len(self.gates), axis=-1)
+        sums = dict(zip(self.gates, products, strict=True))
         forget = sigmoid(self._gate("forget", sums, state))
         share = sigmoid(self._gate("input", sums, state)) if "input" in sums else 1 - forget
         state = _clip(forget * state + share * self.act(self._gate("cell", sums, state)), self.cell_clip)
         hidden = sigmoid(self._gate("output", sums, state)) * self.act(state)
         if self.projection is not None:
             weights, bias = self.projection
-            hidden = _clip(hidden @ weights + bias, self.proj_clip)
+            hidden = _clip(self.multiply(hidden, weights) + bias, self.proj_clip)
         return hidden, state
 
     def _gate(self, gate: str, sums: dict[str, Floats], state: Floats) -> Floats:
@@ -115,12 +119,14 @@ def _cell(call: OperationCall, prefix: str) -> _CellWeights:
         activation_function(call),
         call.number("cell_clip"),
         call.number("proj_clip"),
+        partial(matrix_product, call),
     )
 
 
 def _products(call: OperationCall, sequence: Floats, pattern: str, prefix: str = "") -> Floats:
     """Multiply a sequence [time, batches, size] by the weights of all gates: [time, batches, gates * units]."""
-    return sequence @ _stack_weights(call, [prefix + pattern.format(gate) for gate in cell_gates(call, prefix)])
+    weights = _stack_weights(call, [prefix + pattern.format(gate) for gate in cell_gates(call, prefix)])
+    return matrix_product(call, sequence, weights)
 
 
 def _run_layer(

@@ -10,6 +10,8 @@ from nnhal_driver.backends.reference.kernel import (
     input_as_nhwc,
     is_quantized,
     kernel,
+    pad_array,
+    tiles,
     to_layout,
     to_output_type,
 )
@@ -50,8 +52,10 @@ def local_response_normalization(call: OperationCall) -> AnyArray:
     radius = min(call.integer("radius"), x.shape[axis])
     bias, alpha, beta = (np.float32(call.number(name)) for name in ("bias", "alpha", "beta"))
     margins = [(radius, radius) if i == axis else (0, 0) for i in range(x.ndim)]
-    squares = np.pad(np.square(x), margins)
-    sums: Floats = sliding_window_view(squares, 2 * radius + 1, axis=axis).sum(axis=-1)
+    windows = sliding_window_view(pad_array(np.square(x), margins, 0), 2 * radius + 1, axis=axis)
+    sums = np.empty_like(x, order="C")
+    for region in tiles(call, x.shape, 2 * radius + 1):
+        sums[region] = windows[region].sum(axis=-1)
     return to_output_type(call, x * np.power(bias + alpha * sums, -beta))
 
 

@@ -6,7 +6,7 @@ Arrays are int64 and hold int16 values. Fk is an int16 with k integer bits (see 
 import numpy as np
 
 from nnhal.types import AnyArray, OperationType
-from nnhal_driver.backends.reference.kernel import kernel
+from nnhal_driver.backends.reference.kernel import kernel, matrix_product
 from nnhal_driver.backends.reference.numerics.fixed_point import Integers, encode, rdiv, rescale
 from nnhal_driver.backends.reference.numerics.gemmlowp import (
     convert_bits,
@@ -93,7 +93,7 @@ def _gate(call: OperationCall, gate: str, state: Integers) -> Integers:
 def _product(call: OperationCall, rows: Integers, weights: str) -> Integers:
     """Multiply rows by transposed symmetric weights. The result is exact because the sums fit float64."""
     matrix = call.memoize_constant(weights, lambda: np.ascontiguousarray(call.array(weights).T, np.float64), weights)
-    return (rows.astype(np.float64) @ matrix).astype(np.int64)
+    return matrix_product(call, rows.astype(np.float64), matrix).astype(np.int64)
 
 
 def _clip(call: OperationCall, clip: str, tensor: str, value: Integers) -> Integers:
@@ -160,5 +160,5 @@ def _all_gates(call: OperationCall) -> Integers:
         return np.ascontiguousarray(stacked.T, np.float64) - zero_point
 
     bias = np.concatenate([_as_int64(call, BIASES[gate]) for gate in GATES])
-    sums = (rows @ call.memoize_constant("weights", stack, *names)).astype(np.int64) + bias
+    sums = matrix_product(call, rows, call.memoize_constant("weights", stack, *names)).astype(np.int64) + bias
     return saturate(rescale(sums, *encode(4096 * call.operand(BIASES["input"]).scale)), _WORD)

@@ -3,7 +3,14 @@
 import numpy as np
 
 from nnhal.types import AnyArray, OperationType
-from nnhal_driver.backends.reference.kernel import Floats, apply_activation, as_float32, kernel, to_output_type
+from nnhal_driver.backends.reference.kernel import (
+    Floats,
+    apply_activation,
+    as_float32,
+    kernel,
+    matrix_product,
+    to_output_type,
+)
 from nnhal_driver.backends.reference.sequence import (
     activation_function,
     bidirectional_outputs,
@@ -30,16 +37,22 @@ def _run_layer(
     out = np.empty_like(sums)
     for step in time_steps(call, len(sums), backward):
         # float16 layers round their state to float16 between steps
-        hidden = to_output_type(call, act(sums[step] + hidden @ recurrent), "input").astype(np.float32, copy=False)
+        hidden = act(sums[step] + matrix_product(call, hidden, recurrent))
+        hidden = to_output_type(call, hidden, "input").astype(np.float32, copy=False)
         out[step] = hidden
     return out, hidden
+
+
+def _product(call: OperationCall, rows: Floats, weights: str) -> Floats:
+    """Multiply rows by transposed weights."""
+    return matrix_product(call, rows, as_float32(call, weights).T)
 
 
 @kernel(OperationType.RNN)
 def rnn(call: OperationCall) -> list[AnyArray]:
     """Compute one step, activation(W x + R h + b), as state and as output."""
     _, hidden = _run_layer(
-        call, as_float32(call, "input")[np.newaxis] @ as_float32(call, "weights").T, "", "hidden_state_in"
+        call, _product(call, as_float32(call, "input")[np.newaxis], "weights"), "", "hidden_state_in"
     )
     state = to_output_type(call, hidden)
     return [state, state]
@@ -48,7 +61,7 @@ def rnn(call: OperationCall) -> list[AnyArray]:
 @kernel(OperationType.UNIDIRECTIONAL_SEQUENCE_RNN)
 def unidirectional_sequence_rnn(call: OperationCall) -> list[AnyArray]:
     """Run one cell over all time steps."""
-    out, hidden = _run_layer(call, time_major(call, "input") @ as_float32(call, "weights").T, "", "hidden_state")
+    out, hidden = _run_layer(call, _product(call, time_major(call, "input"), "weights"), "", "hidden_state")
     return [to_sequence_layout(call, out), to_output_type(call, hidden)][: len(call.view.operation.outputs)]
 
 
@@ -56,12 +69,12 @@ def unidirectional_sequence_rnn(call: OperationCall) -> list[AnyArray]:
 def bidirectional_sequence_rnn(call: OperationCall) -> list[AnyArray]:
     """Run one cell forwards and one backwards in time."""
     mode = linking_mode(call, AUX_WEIGHTS)
-    forward = time_major(call, "input") @ as_float32(call, "fw_weights").T
-    backward = time_major(call, "aux_input" if mode == Linking.PARALLEL else "input") @ as_float32(call, "bw_weights").T
+    forward = _product(call, time_major(call, "input"), "fw_weights")
+    backward = _product(call, time_major(call, "aux_input" if mode == Linking.PARALLEL else "input"), "bw_weights")
     if mode == Linking.CROSS:
         aux = time_major(call, "aux_input")
-        forward = forward + aux @ as_float32(call, "fw_aux_weights").T
-        backward = backward + aux @ as_float32(call, "bw_aux_weights").T
+        forward = forward + _product(call, aux, "fw_aux_weights")
+        backward = backward + _product(call, aux, "bw_aux_weights")
     out, state = _run_layer(call, forward, "fw_", "fw_hidden_state")
     back_out, back_state = _run_layer(call, backward, "bw_", "bw_hidden_state", backward=True)
     return bidirectional_outputs(call, out, back_out, [state, back_state])
@@ -72,7 +85,7 @@ def svdf(call: OperationCall) -> list[AnyArray]:
     """Filter a memory of filtered features in time, then shift the memory by one step."""
     filters, memory = call.shape("weights_time")
     state = as_float32(call, "state_in").reshape(-1, filters, memory).copy()
-    state[:, :, -1] = as_float32(call, "input") @ as_float32(call, "weights_feature").T
+    state[:, :, -1] = _product(call, as_float32(call, "input"), "weights_feature")
     filtered = np.einsum("bfm,fm->bf", state, as_float32(call, "weights_time"))
     rank = call.integer("rank")
     out = filtered.reshape(len(state), filters // rank, rank).sum(axis=2)

@@ -86,11 +86,11 @@ def _blend(image: AnyArray, rows: Samples, columns: Samples, one: int) -> AnyArr
     """Sum four cells times their weights, in the order of the operation file. `one` is the sum of both weights."""
     (top, bottom, down), (left, right, across) = rows, columns
     down, across = down[:, np.newaxis, np.newaxis], across[:, np.newaxis]
-    upper, lower = image[:, top], image[:, bottom]
-    out: AnyArray = upper[:, :, left] * (one - down) * (one - across)
-    out += lower[:, :, left] * down * (one - across)
-    out += upper[:, :, right] * (one - down) * across
-    out += lower[:, :, right] * down * across
+    upper, lower = np.take(image, top, axis=1), np.take(image, bottom, axis=1)
+    out: AnyArray = np.take(upper, left, axis=2) * (one - down) * (one - across)
+    out += np.take(lower, left, axis=2) * down * (one - across)
+    out += np.take(upper, right, axis=2) * (one - down) * across
+    out += np.take(lower, right, axis=2) * down * across
     return out
 
 
@@ -99,7 +99,7 @@ def resize_nearest_neighbor(call: OperationCall) -> AnyArray:
     """Copy the nearest cells."""
     image = input_as_nhwc(call)
     rows, columns = _axes(call, image)
-    return to_layout(call, image[:, _nearest_cells(rows)][:, :, _nearest_cells(columns)])
+    return to_layout(call, np.take(np.take(image, _nearest_cells(rows), axis=1), _nearest_cells(columns), axis=2))
 
 
 def _nearest_cells(axis: ResizeAxis) -> NDArray[np.intp]:

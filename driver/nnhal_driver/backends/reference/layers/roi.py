@@ -14,6 +14,8 @@ from nnhal_driver.backends.reference.kernel import (
     input_as_nhwc,
     is_quantized,
     kernel,
+    pad_array,
+    tiles,
     to_layout,
     to_output_type,
 )
@@ -22,6 +24,8 @@ from nnhal_driver.operations.boxes import Reals, real_values
 from nnhal_driver.operations.call import OperationCall
 from nnhal_driver.operations.layers.roi import feature_map_boxes, mean_multiplier, sampling
 
+_SAMPLE_COST = 64
+"""Cost of a value of a sample, in multiply-adds."""
 _FLOAT_MAX = np.finfo(np.float32).max
 
 
@@ -37,6 +41,10 @@ class RoiSamples:
     def count(self) -> int:
         """Number of samples per cell."""
         return int(self.low.shape[1])
+
+    def of_cells(self, cells: slice) -> "RoiSamples":
+        """Return the samples of some cells."""
+        return RoiSamples(self.low[cells], self.high[cells], self.fraction[cells])
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -104,7 +112,10 @@ def roi_align(call: OperationCall) -> AnyArray:
         call.check()
         y = _sample_points(boxes[i, 1], steps[i, 1], rows, int(counts[i, 1]), height)
         x = _sample_points(boxes[i, 0], steps[i, 0], columns, int(counts[i, 0]), width)
-        out[i] = average(call, image[batch], y, x)
+        # a copy for each sample: large cells are made of parts
+        cost = _SAMPLE_COST * y.count * x.count * depth
+        for down, across in tiles(call, (rows, columns), cost):
+            out[i, down, across] = average(call, image[batch], y.of_cells(down), x.of_cells(across))
     return to_layout(call, out)
 
 
@@ -114,7 +125,7 @@ def roi_pooling(call: OperationCall) -> AnyArray:
     image = input_as_nhwc(call)
     _, height, width, depth = image.shape
     # one more row and column, so that a window may end after the last cell
-    image = np.pad(image, ((0, 0), (0, 1), (0, 1), (0, 0)))
+    image = pad_array(image, ((0, 0), (0, 1), (0, 1), (0, 0)), 0)
     rows, columns = call.integer("output_height"), call.integer("output_width")
     out = np.full((len(call.array("rois")), rows, columns, depth), call.operand("input").zero_point, image.dtype)
     edges = _round_half_up(feature_map_boxes(call))

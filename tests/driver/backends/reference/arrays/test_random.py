@@ -43,14 +43,14 @@ def test_philox_known_answers(counter: int, key: int, words: str) -> None:
 
 
 def test_uniform_number_takes_52_bits_of_two_words() -> None:
-    first, second, _ = uniform(0, 0, 3)
+    first, second, _ = uniform(0, 0, 0, 3)
     assert first == 0x7E8D5E169C58D / 2**52
     assert second == 0x7AC4C9B00DBD8 / 2**52
 
 
 def test_draw_is_the_class_that_the_number_falls_into() -> None:
     # classes with odds 1 : 2 : 5 end at 1/8, 3/8, 8/8
-    numbers = uniform(3, 4, 10).reshape(2, 5)
+    numbers = uniform(3, 4, 0, 10).reshape(2, 5)
     out = draw(np.log([[1, 2, 5], [1, 2, 5]]), 5, 3, 4)
     np.testing.assert_array_equal(out, np.where(numbers < 1 / 8, 0, np.where(numbers < 3 / 8, 1, 2)))
     assert len(np.unique(out)) > 1
