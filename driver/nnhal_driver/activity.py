@@ -25,6 +25,7 @@ _RECORD = struct.Struct(f"<{DIGEST_BYTES}sqqqqQBB6x")
 _STAGE_OFFSET = DIGEST_BYTES + 5 * 8
 _BACKEND_OFFSET = _STAGE_OFFSET + 1
 _STARTED_OFFSET, _CANCELLED_OFFSET, _EXPECTED_OFFSET = DIGEST_BYTES, DIGEST_BYTES + 2 * 8, DIGEST_BYTES + 3 * 8
+_THREAD_OFFSET = DIGEST_BYTES + 4 * 8
 _INT64, _TIMES = struct.Struct("<q"), struct.Struct("<qqqq")
 
 TABLE_BYTES = _RECORD.size * CAPACITY
@@ -71,9 +72,9 @@ class Activity:
 
 
 class _CurrentRecord(threading.local):
-    """Record of the work of a thread: a function that notes the backend whose code begins to run."""
+    """Record of the work of a thread."""
 
-    note: Callable[[str], None] | None = None
+    record: "ActivityRecord | None" = None
 
 
 _current = _CurrentRecord()
@@ -81,8 +82,25 @@ _current = _CurrentRecord()
 
 def note_backend(backend: str) -> None:
     """Record that the code of a backend begins to run on the calling thread."""
-    if (note := _current.note) is not None:
-        note(backend)
+    if (record := _current.record) is not None:
+        record.note(backend)
+
+
+def current_record() -> "ActivityRecord | None":
+    """Return the record of the work of the calling thread."""
+    return _current.record
+
+
+@contextmanager
+def adopt_record(record: "ActivityRecord | None") -> Iterator[None]:
+    """Work for a record of another thread, which waits, while the body runs."""
+    if record is not None:
+        record.move(threading.get_ident())
+    _current.record = record
+    try:
+        yield
+    finally:
+        _current.record = None
 
 
 class ActivityRecord:
@@ -91,24 +109,31 @@ class ActivityRecord:
     Attributes:
         stage_offset: where its stage is in the table.
         note: notes the backend whose code begins to run.
+        write_thread: writes the thread that does the work.
         digest, thread: what the record contains, whether it is in use or not.
         is_published: whether the record contains all about the work that it has for other processes.
         has_times: whether it contains a deadline or a cancellation.
     """
 
     __slots__ = (
-        *("digest", "thread", "stage_offset", "offset", "note"),
+        *("digest", "thread", "stage_offset", "offset", "note", "write_thread"),
         *("cancellation", "expected_ns", "is_published", "has_times"),
     )
 
-    def __init__(self, number: int, note: Callable[[int, str], None]) -> None:
+    def __init__(self, number: int, note: Callable[[int, str], None], write: Callable[[int, int], None]) -> None:
         self.offset = number * _RECORD.size
         self.stage_offset = self.offset + _STAGE_OFFSET
         self.note = partial(note, self.offset + _BACKEND_OFFSET)
+        self.write_thread = partial(write, self.offset + _THREAD_OFFSET)
         self.digest = b""
         self.thread = self.expected_ns = 0
         self.cancellation: Cancellation | None = None
         self.is_published = self.has_times = False
+
+    def move(self, thread: int) -> None:
+        """Note that another thread goes on with the work."""
+        self.thread = thread
+        self.write_thread(thread)
 
 
 class ActivityTable:
@@ -127,7 +152,7 @@ class ActivityTable:
     def __init__(self, buffer: memoryview) -> None:
         self.backends: list[str] = []
         self._buffer = buffer
-        self._records = [ActivityRecord(number, self._note) for number in range(CAPACITY)]
+        self._records = [ActivityRecord(number, self._note, self._write) for number in range(CAPACITY)]
         self._free = self._records.copy()
         self._numbers: dict[str, int] = {}
 
@@ -161,7 +186,7 @@ class ActivityTable:
             record.digest, record.thread, record.has_times = digest, thread, deadline_ns > 0
             _RECORD.pack_into(self._buffer, record.offset, digest, now_ns(), deadline_ns, 0, expected_ns, thread, 0, 0)
         self._buffer[record.stage_offset] = stage
-        _current.note = record.note
+        _current.record = record
         return record
 
     @contextmanager
@@ -179,7 +204,7 @@ class ActivityTable:
         """Clear the record of work that ends on the calling thread."""
         if record is None:
             return
-        _current.note = None
+        _current.record = None
         self._buffer[record.stage_offset] = _IDLE
         record.cancellation = None
         if record.has_times:
@@ -210,7 +235,10 @@ class ActivityTable:
                     self._write_time(record, _CANCELLED_OFFSET, 0)
 
     def _write_time(self, record: ActivityRecord, offset: int, value: int) -> None:
-        _INT64.pack_into(self._buffer, record.offset + offset, value)
+        self._write(record.offset + offset, value)
+
+    def _write(self, offset: int, value: int) -> None:
+        _INT64.pack_into(self._buffer, offset, value)
 
     def _note(self, offset: int, backend: str) -> None:
         self._buffer[offset] = self._numbers.get(backend, 0)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from nnhal.types import DeviceType
 from nnhal_driver.activity import ActivityTable
 from nnhal_driver.backends.allocators import CustomAllocator
+from nnhal_driver.backends.boundary.isolation import DEFAULT_TIMEOUT_S
 from nnhal_driver.execution.buffer_table import LiveBuffers
 from nnhal_driver.operations.shape import MAX_TENSOR_BYTES
 from nnhal_driver.performance.store import PerformanceStore
@@ -39,6 +40,7 @@ class DeviceOptions:
         merge_partitions: whether a partition that does not pay for its boundary moves to the backend of a neighbor.
         disabled_extensions: names of extensions of the backends that the device does not support.
         type: type to report; None for that of the first backend, which is the preferred one.
+        backend_timeout_s: seconds that a plug-in has for one call while a model is prepared.
     """
 
     queues: QueueLimits = field(default_factory=QueueLimits)
@@ -47,6 +49,7 @@ class DeviceOptions:
     disabled_extensions: Collection[str] = ()
     type: DeviceType | None = None
     cache: CacheOptions = CacheOptions()
+    backend_timeout_s: float = DEFAULT_TIMEOUT_S
 
 
 @dataclass(frozen=True, slots=True)

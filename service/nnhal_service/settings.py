@@ -107,6 +107,9 @@ class Settings(BaseModel):
     client (docs/workers.md). Its preparation takes longer."""
     heartbeat_timeout_s: Annotated[float, Option("S")] = Field(default=10.0, gt=0)
     """Seconds without a sign of life after which a worker is replaced."""
+    backend_timeout_s: Annotated[float, Option("S")] = Field(default=30.0, gt=0)
+    """Seconds that a plug-in has for one call to compile, load or save a part of a model, and at most 5 for another
+    call of a preparation. If it takes longer, it is not used until the call returns (docs/backends.md)."""
     backends: Annotated[tuple[str, ...], Option("NAMES")] = ("CpuAcc", "CpuRef")
     """Backends in order of preference."""
     merge_partitions: Annotated[bool, Option()] = True

@@ -20,10 +20,14 @@ from nnhal_driver.backends.api import (
     SubgraphView,
     Support,
 )
+from nnhal_driver.backends.memory import MemoryManager
 from tests.driver.one_operation import model_of, tensor
 
 X = tensor(T.TENSOR_FLOAT32, (2,))
 MODEL = model_of(Op.RELU, [(X, 0)], [X], constants=False)
+
+DEFAULT = object()
+"""Result of an act after which the method does what it does without one."""
 
 Acts = dict[str, Callable[[], Any]]
 """Functions by the name of the method in whose place they run."""
@@ -102,7 +106,8 @@ class Hostile(Backend):
     def act(self, name: str, default: object = None) -> Any:
         """Run the act of a method; without one, return a default."""
         act = self.acts.get(name)
-        return default if act is None else act()
+        result = DEFAULT if act is None else act()
+        return default if result is DEFAULT else result
 
     def supports(self, operation: OperationView) -> Support:
         """Support everything."""
@@ -139,6 +144,31 @@ class Hostile(Backend):
     def after_unload(self, network: int) -> None:
         """Do nothing."""
         self.act("after_unload")
+
+    def before_load_network(self, network: int) -> None:
+        """Do nothing."""
+        self.act("before_load_network")
+
+    def after_load_network(self, network: int) -> None:
+        """Do nothing."""
+        self.act("after_load_network")
+
+    def before_unload_network(self, network: int) -> None:
+        """Do nothing."""
+        self.act("before_unload_network")
+
+    def after_unload_network(self, network: int) -> None:
+        """Do nothing."""
+        self.act("after_unload_network")
+
+    def create_memory_manager(self, options: CompileOptions) -> MemoryManager | None:
+        """Return no planner."""
+        manager: MemoryManager | None = self.act("create_memory_manager")
+        return manager
+
+    def close(self) -> None:
+        """Do nothing."""
+        self.act("close")
 
     def fingerprint(self) -> str:
         """Return a constant."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from nnhal_driver.backends.api import Backend
 from nnhal_driver.backends.boundary.calls import notify
+from nnhal_driver.backends.boundary.isolation import end_threads
 
 _lock = threading.RLock()  # the garbage collector may release the backends of a model in the middle of `acquire`
 _uses: dict[int, int] = {}
@@ -39,3 +40,4 @@ def release(backends: Iterable[Backend]) -> None:
 def close(backend: Backend) -> None:
     """Close a backend that nothing uses. Its errors are logged."""
     notify(backend, "close", backend.close)
+    end_threads(backend)

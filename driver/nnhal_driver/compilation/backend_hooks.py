@@ -19,7 +19,8 @@ from nnhal_driver.backends.api import (
     Sections,
     SubgraphView,
 )
-from nnhal_driver.backends.boundary.calls import call, notify
+from nnhal_driver.backends.boundary.calls import call, call_here, notify
+from nnhal_driver.backends.boundary.isolation import isolated
 from nnhal_driver.backends.boundary.subgraphs import CheckedSubgraph
 from nnhal_driver.backends.deferral import Wait, count_deferred, take_deferred, wait_for_all
 
@@ -40,7 +41,11 @@ def with_hooks(
         HalError: what `make` raises, or a hook fails.
         MemoryError: there is not enough memory.
     """
-    return CheckedSubgraph(backend, view, _with_loading_hooks(backend, make), options)
+
+    def create() -> CompiledSubgraph:
+        return CheckedSubgraph(backend, view, _with_loading_hooks(backend, make), options)
+
+    return isolated(backend, "compile", create)
 
 
 def _with_loading_hooks(backend: Backend, make: Callable[[], CompiledSubgraph]) -> CompiledSubgraph:
@@ -102,12 +107,12 @@ class _HookedSubgraph(CompiledSubgraph):
             after.enter_context(self._lock or nullcontext())
             run.check()
             if self._resizes:
-                self._resize([None if array is None else array.shape for array in inputs])
+                self._resize([None if array is None else array.shape for array in inputs], run)
             if compiled.memory is not None:
-                call(backend, "memory.acquire", compiled.memory.acquire)
-                after.callback(call, backend, "memory.release", compiled.memory.release)
-            call(backend, "execute_begin", compiled.execute_begin)
-            after.callback(call, backend, "execute_end", compiled.execute_end)
+                call_here(backend, "memory.acquire", run.check, compiled.memory.acquire)
+                after.callback(call_here, backend, "memory.release", run.check, compiled.memory.release)
+            call_here(backend, "execute_begin", run.check, compiled.execute_begin)
+            after.callback(call_here, backend, "execute_end", run.check, compiled.execute_end)
             earlier = count_deferred(run)
             try:
                 compiled.execute(inputs, outputs, run)
@@ -117,20 +122,20 @@ class _HookedSubgraph(CompiledSubgraph):
                     ends = after.pop_all()
                     run.defer(lambda: _finish(waits, ends))
             if not waits:
-                call(backend, "wait_finish", compiled.wait_finish)
+                call_here(backend, "wait_finish", run.check, compiled.wait_finish)
 
     def save(self) -> Sections | None:
         """Return the data that the compiled subgraph saves."""
         return self.compiled.save()
 
-    def _resize(self, shapes: list[tuple[int, ...] | None]) -> None:
+    def _resize(self, shapes: list[tuple[int, ...] | None], run: Run) -> None:
         if shapes == self._shapes:
             return
         self._shapes = None
         backend, compiled = self._backend, self.compiled
-        call(backend, "resize_begin", compiled.resize_begin)
+        call_here(backend, "resize_begin", run.check, compiled.resize_begin)
         try:
-            call(backend, "resize", compiled.resize, shapes)
+            call_here(backend, "resize", run.check, compiled.resize, shapes)
         finally:
-            call(backend, "resize_end", compiled.resize_end)
+            call_here(backend, "resize_end", run.check, compiled.resize_end)
         self._shapes = shapes

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from nnhal.errors import MISSED_DEADLINE, HalError, general_failure
+from nnhal.errors import HalError, general_failure
 from nnhal.types import ErrorStatus, Partition, Placement
 from nnhal_driver.backends.api import Backend, CompileOptions
 from nnhal_driver.compilation.optimization import OperationsFailedError, optimize_and_compile
@@ -82,7 +82,7 @@ class PartitionCompiler:
             the partitions or single operations that failed, with the reason.
 
         Raises:
-            HalError: what the check of the options raises, or a backend that misses the deadline.
+            HalError: what the check of the options raises.
             MemoryError: out of memory for the second time.
         """
         self.nodes = {partition: self.nodes[partition] for partition in partitions if partition in self.nodes}
@@ -120,7 +120,7 @@ class PartitionCompiler:
         status = error.status if isinstance(error, HalError) else None
         # a client that has reached a limit is told, instead of getting a slower model that needs less
         is_of_client = isinstance(error, HalError) and error.limit not in ("", "tensor_bytes")
-        if status in MISSED_DEADLINE or is_of_client:
+        if is_of_client:
             raise error
         if isinstance(error, MemoryError) or status in _OUT_OF_MEMORY:
             if self.memory_error:

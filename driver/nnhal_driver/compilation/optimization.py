@@ -15,6 +15,7 @@ from nnhal_driver.backends.api import (
     Run,
     SubgraphView,
 )
+from nnhal_driver.backends.boundary.isolation import isolated
 from nnhal_driver.backends.boundary.subgraphs import check_compiled, compile_subgraph, optimize_subgraph
 from nnhal_driver.backends.deferral import DeferringRun
 from nnhal_driver.compilation.backend_hooks import with_hooks
@@ -39,6 +40,10 @@ def optimize_and_compile(backend: Backend, view: SubgraphView, options: CompileO
         HalError: the subgraph cannot be compiled.
         MemoryError: there is not enough memory.
     """
+    return isolated(backend, "compile", lambda: _optimize_and_compile(backend, view, options))
+
+
+def _optimize_and_compile(backend: Backend, view: SubgraphView, options: CompileOptions) -> CompiledSubgraph:
     optimized = optimize_subgraph(backend, view, options)
     if optimized.failed:
         raise OperationsFailedError(optimized.failed)

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from math import prod
 
+from nnhal.errors import HalError
 from nnhal.types import (
     ExtensionOperandTypeInformation,
     OperandLifeTime,
@@ -25,6 +26,7 @@ from nnhal.types import (
 )
 from nnhal_driver.backends.api import Backend, Support
 from nnhal_driver.backends.boundary.answers import extensions, support
+from nnhal_driver.backends.boundary.isolation import is_isolated, isolated
 from nnhal_driver.compilation.constant_operations import Unit, add_constant_operations, constant_operations
 from nnhal_driver.compilation.cost import unprofitable_reason
 from nnhal_driver.compilation.partitioning import DataFlow, Partitioner
@@ -138,6 +140,9 @@ class _SubgraphPlacer:
         Args:
             obstacles: for each subgraph that this one may run, why it cannot run, or "".
         """
+        for number, asked in enumerate(self._backends):
+            if is_isolated(asked):
+                self._ask_at_once(number)
         labels = [self._label(view) for view in self._graph.operations]
         partitioner = Partitioner(self._flow, labels, self._graph.check)
         merged = self._merge(partitioner) if self._may_merge else {}
@@ -160,13 +165,35 @@ class _SubgraphPlacer:
     def _ask(self, view: OperationView, backend: int) -> Support:
         answers = self.answers[view.index]
         if backend not in answers:
-            try:
-                obstacle = _extension_obstacle(view, self._extension_types, self._own_types[backend])
-                answers[backend] = Support(obstacle) if obstacle else support(self._backends[backend], view)
-            except MemoryError as error:
-                self.memory_error = error.with_traceback(None)  # whose frames refer to this object
-                answers[backend] = Support("there is not enough memory to ask it")
+            answers[backend] = self._answer(view, backend)
         return answers[backend]
+
+    def _answer(self, view: OperationView, backend: int) -> Support:
+        try:
+            obstacle = _extension_obstacle(view, self._extension_types, self._own_types[backend])
+            return Support(obstacle) if obstacle else support(self._backends[backend], view)
+        except MemoryError as error:
+            self.memory_error = error.with_traceback(None)  # whose frames refer to this object
+            return Support("there is not enough memory to ask it")
+
+    def _ask_at_once(self, backend: int) -> None:
+        """Ask a plug-in about all operations that no backend before it supports, in one call on its thread."""
+        views = [
+            view
+            for view, answers in zip(self._graph.operations, self.answers, strict=True)
+            if view.type not in CONTROL_FLOW
+            and view.index not in self._constant
+            and backend not in answers
+            and not any(self._ask(view, earlier) for earlier in range(backend))
+        ]
+        try:
+            found = isolated(
+                self._backends[backend], "supports", lambda: [self._answer(view, backend) for view in views]
+            )
+        except HalError as error:
+            found = [Support(f"asking it failed: {error.reason}")] * len(views)
+        for view, answer in zip(views, found, strict=True):
+            self.answers[view.index][backend] = answer
 
     def _first_supporter(self, view: OperationView) -> int:
         """Return the number of the first backend that supports an operation, or a negative number of its own."""

@@ -10,6 +10,7 @@ from nnhal.types import CacheOutcome, CacheState, ErrorStatus, Extension, Prepar
 from nnhal_driver.activity import Stage
 from nnhal_driver.backends.api import Backend, CompileOptions
 from nnhal_driver.backends.boundary.answers import extensions
+from nnhal_driver.backends.boundary.isolation import refusals
 from nnhal_driver.compilation.compiler import place_and_compile
 from nnhal_driver.compilation.cost import estimate_duration_ns
 from nnhal_driver.compilation.networks import NetworkLoad
@@ -174,6 +175,7 @@ class ModelPreparer:
         backends = [backend for backend in self._device.backends if backend.id not in verdict.excluded]
         if not backends:
             raise general_failure(f"no backend is left: {verdict.reason}")
+        earlier = list(map(refusals, backends))
         is_large = sum(len(graph.subgraph.operations) for graph in graphs) > _LARGE_MODEL
         with NetworkLoad(backends) as network, pause_collector() if is_large else nullcontext():
             limits = self._device.options
@@ -191,11 +193,14 @@ class ModelPreparer:
             network.loaded(plan)
         cached = CachedModel(plan, placement, options.priority, options.preference, graphs, job.digest)
         outcome = self._success(cached, memory)
-        if not verdict.excluded:
+        reasons = {"backend-quarantined": _exclusion_text(verdict)} if verdict.excluded else {}
+        if hung := [now[1] for now, before in zip(map(refusals, backends), earlier, strict=True) if now != before]:
+            reasons["backend-hangs"] = "; ".join(hung)
+        if not reasons:
             return outcome.with_cache(job.save_target.save(self._device.cache, cached))
-        warning = PreparationWarning("backend-quarantined", _exclusion_text(verdict))
-        outcome = replace(outcome, warnings=(*outcome.warnings, warning))
-        return outcome.with_cache(job.save_target.skip(_exclusion_text(verdict)))
+        warnings = (PreparationWarning(code, reason) for code, reason in reasons.items())
+        outcome = replace(outcome, warnings=(*outcome.warnings, *warnings))
+        return outcome.with_cache(job.save_target.skip("; ".join(reasons.values())))
 
     def _success(self, cached: CachedModel, memory: ModelMemory, loaded_from: Hashable = None) -> Outcome:
         main = cached.plan.graph

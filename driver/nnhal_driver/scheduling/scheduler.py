@@ -20,6 +20,9 @@ from nnhal_driver.scheduling.timers import Timers
 _MORE_WORKERS = 64
 """Threads for fenced executions while others have no slot any more and wait for a device."""
 
+_MORE_PREPARATIONS = 32
+"""Preparations that may wait for plug-ins, each on its thread, while others use their slots."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -103,12 +106,11 @@ class Scheduler:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._changed = threading.Condition()
         self._unfinished = 0
+        self._surplus = 0
         self._closed = False
-        self._threads = [
-            threading.Thread(target=self._work, name=f"nnhal-prepare-{i}", daemon=True) for i in range(preparations)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._threads: list[threading.Thread] = []
+        for _ in range(preparations):
+            self._start_thread()
 
     def prepare(self, preparation: PreparationTask[T]) -> None:
         """Launch a preparation.
@@ -130,6 +132,21 @@ class Scheduler:
         """Run a job, which has a slot, on a preparation thread."""
         self._jobs.put(job)
 
+    def replace_thread(self) -> bool:
+        """Start another preparation thread, because one waits. The next one that is free ends.
+
+        Return whether that was possible.
+        """
+        with self._changed:
+            if self._surplus == _MORE_PREPARATIONS:
+                return False
+            try:
+                self._start_thread()
+            except RuntimeError:  # no thread can start
+                return False
+            self._surplus += 1
+        return True
+
     def end_preparation(self) -> None:
         """Count a preparation that has left the queue and the threads."""
         with self._changed:
@@ -144,7 +161,7 @@ class Scheduler:
         if first:
             for _ in self._threads:
                 self._jobs.put(None)
-        for thread in self._threads:
+        for thread in tuple(self._threads):
             thread.join()
         self.workers.close()
         self.timers.close()
@@ -159,6 +176,16 @@ class Scheduler:
         while (job := self._jobs.get()) is not None:
             _run(job, "a preparation")
             del job  # a waiting thread must keep no model alive
+            with self._changed:
+                if self._surplus:
+                    self._surplus -= 1
+                    self._threads.remove(threading.current_thread())
+                    return
+
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._work, name=f"nnhal-prepare-{len(self._threads)}", daemon=True)
+        thread.start()
+        self._threads.append(thread)
 
 
 def _run(job: Callable[[], None], subject: str) -> None:

@@ -87,6 +87,7 @@ def create_devices(
                 _extension_names(settings.disabled_extensions, assembly.backends),
                 form.type,
                 CacheOptions(key, unusable=cache_unusable),
+                settings.backend_timeout_s,
             )
             device = Device(form.name, assembly.backends, options, host)
             undo.callback(device.close)

@@ -1,13 +1,27 @@
-"""Calls of methods of backends. What they raise becomes an error of the HAL, and a line in the log."""
+"""Calls of methods of backends. What they raise becomes an error of the HAL, and a line in the log.
+
+While models are prepared, calls of a plug-in run on threads of its own (`isolation`).
+"""
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import ParamSpec, Protocol, TypeVar
 
-from nnhal.errors import HalError, exception_text, general_failure, is_well_formed, shorten, well_formed
+from nnhal.errors import (
+    MISSED_DEADLINE,
+    HalError,
+    exception_text,
+    general_failure,
+    is_well_formed,
+    shorten,
+    well_formed,
+)
 from nnhal.types import ErrorKind
 from nnhal_driver.activity import note_backend
+from nnhal_driver.backends.boundary.isolation import HangError, is_isolated, isolated
 from nnhal_driver.interrupts import is_interrupt
+from nnhal_driver.scheduling.current_work import current_work
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -30,39 +44,74 @@ def call(backend: Named, method: str, function: Callable[P, R], *arguments: P.ar
     """Call a method of a backend, or of something that the backend made. Messages name it `method`.
 
     Raises:
-        HalError: the backend raised it; GENERAL_FAILURE for any other exception.
+        HalError: the backend raised it; GENERAL_FAILURE for any other exception, or if a plug-in does not answer; or
+            the preparation that waits for it must end.
         MemoryError: there is not enough memory, for which the backend may be no reason.
         KeyboardInterrupt: see `is_interrupt`.
     """
+    check = current_work.get().check
+    if is_isolated(backend):
+        return isolated(backend, method, partial(call_here, backend, method, check, function, *arguments, **named))
+    return call_here(backend, method, check, function, *arguments, **named)
+
+
+def call_here(
+    backend: Named,
+    method: str,
+    check: Callable[[], None],
+    function: Callable[P, R],
+    *arguments: P.args,
+    **named: P.kwargs,
+) -> R:
+    """Call a method on the calling thread, as executions do. `check` raises if the work must end. Raises as `call`."""
     note_backend(backend.id)
     try:
         return function(*arguments, **named)
     except BaseException as error:
-        raise translated(backend.id, method, error) from None
+        raise translated(backend.id, method, error, check) from None
 
 
 def notify(backend: Named, method: str, function: Callable[P, object], *arguments: P.args, **named: P.kwargs) -> None:
     """Call a method whose failure must not stop the caller. The arguments are those of `call`. Errors are logged."""
     try:
         call(backend, method, function, *arguments, **named)
+    except HangError:  # logged once, and not for each call
+        pass
     except HalError as error:
         _log.warning("backend %s failed in %s: %s", backend.id, method, error.reason)
     except MemoryError as error:
         _log.warning("backend %s failed in %s: %s", backend.id, method, exception_text(error))
 
 
-def translated(backend: str, method: str, error: BaseException) -> BaseException:
-    """Return the exception to raise instead of one that a backend raised: often the same. Logs what is not an error."""
-    if (type(error) is HalError and _is_valid(error)) or isinstance(error, MemoryError) or is_interrupt(error):
+def translated(backend: str, method: str, error: BaseException, check: Callable[[], None]) -> BaseException:
+    """Return the exception to raise instead of one that a backend raised: often the same. Logs what is not an error.
+
+    `check` raises if the work must end: no other work can miss its deadline.
+    """
+    if type(error) is HalError and _is_valid(error):
+        return _verified(backend, method, error, check) if error.status in MISSED_DEADLINE else error
+    if isinstance(error, MemoryError) or is_interrupt(error):
         return error
     _log.error("backend %s failed in %s", backend, method, exc_info=error)
     if not isinstance(error, HalError):
         return general_failure(f"backend {backend} failed in {method}: {exception_text(error)}")
     if _is_valid(error):  # a class of the backend's own
-        return HalError(error.status, error.reason, rule=error.rule, kind=error.kind, limit=error.limit)
+        own = HalError(error.status, error.reason, rule=error.rule, kind=error.kind, limit=error.limit)
+        return translated(backend, method, own, check)
     invalid = well_formed(error)
     reason = f"an invalid error of kind {error.kind}: {error.reason}" if invalid is error else invalid.reason
     return general_failure(f"backend {backend} raised in {method} {reason}")
+
+
+def _verified(backend: str, method: str, error: HalError, check: Callable[[], None]) -> HalError:
+    """Return the error of work whose backend says that its deadline has passed."""
+    try:
+        check()
+    except HalError as end:
+        return end.with_traceback(None)
+    reason = shorten(f"backend {backend}: {method} reports a missed deadline that was not missed: {error.reason}")
+    _log.error("%s", reason)
+    return general_failure(reason)
 
 
 def invalid_answer(backend: Named, method: str, fault: str) -> HalError:

@@ -20,13 +20,14 @@ from nnhal_driver.backends.api import (
     Substitution,
 )
 from nnhal_driver.backends.boundary.answers import extensions
-from nnhal_driver.backends.boundary.calls import Named, call, describe, invalid_answer, translated
+from nnhal_driver.backends.boundary.calls import Named, call, call_here, describe, invalid_answer, translated
 from nnhal_driver.backends.boundary.outputs import CheckedOutput, OutputSpec
 from nnhal_driver.backends.deferral import Wait, take_deferred, wait_for_all
 from nnhal_driver.backends.device_memory import DeviceBuffer, DeviceMemory
 from nnhal_driver.backends.layout import Layout, Relayout
 from nnhal_driver.backends.memory import MemoryManager
 from nnhal_driver.extension_types import extension_types
+from nnhal_driver.scheduling.paced_check import proceed
 
 _MODEL_LAYOUTS = (Layout.NHWC, Layout.NCHW)
 
@@ -178,11 +179,11 @@ class CheckedMemory(DeviceMemory):
 
     def acquire(self, shape: tuple[int, ...], dtype: "np.dtype[Any]") -> DeviceBuffer:
         """Return a new buffer. Raises HalError if the backend fails, or MemoryError."""
-        return call(self.backend, "acquire", self.memory.acquire, shape, dtype)
+        return call_here(self.backend, "acquire", proceed, self.memory.acquire, shape, dtype)
 
     def copy(self, source: AnyArray | DeviceBuffer, target: AnyArray | DeviceBuffer) -> None:
         """Copy a value. Raises as `acquire`."""
-        call(self.backend, "copy", self.memory.copy, source, target)
+        call_here(self.backend, "copy", proceed, self.memory.copy, source, target)
 
 
 class CheckedSubgraph(CompiledSubgraph):
@@ -233,16 +234,16 @@ class CheckedSubgraph(CompiledSubgraph):
                     raise output.missing()
         except BaseException as error:
             self._defer(checked, run, earlier)
-            raise self._failed(checked, error) from None
+            raise self._failed(checked, error, run) from None
 
     def _defer(self, checked: Sequence[CheckedOutput], run: Run, earlier: int) -> bool:
         """Make the waits that an execution has deferred part of the boundary. Return whether there are any."""
         waits = take_deferred(run, earlier)
         if waits:
-            run.defer(lambda: self._finish(checked, waits))
+            run.defer(lambda: self._finish(checked, waits, run))
         return bool(waits)
 
-    def _finish(self, checked: Sequence[CheckedOutput], waits: list[Wait]) -> None:
+    def _finish(self, checked: Sequence[CheckedOutput], waits: list[Wait], run: Run) -> None:
         """Wait for a deferred execution. Raises as `execute`."""
         try:
             wait_for_all(waits)
@@ -250,13 +251,13 @@ class CheckedSubgraph(CompiledSubgraph):
                 if output.destination is not None:
                     raise output.missing()
         except BaseException as error:
-            raise self._failed(checked, error) from None
+            raise self._failed(checked, error, run) from None
 
-    def _failed(self, checked: Sequence[CheckedOutput], error: BaseException) -> BaseException:
+    def _failed(self, checked: Sequence[CheckedOutput], error: BaseException, run: Run) -> BaseException:
         """Return the error of a failed execution."""
         for output in checked:
             output.destination = None  # the memory of a failed execution may already be in other use
-        return translated(self._backend.id, "execute", error)
+        return translated(self._backend.id, "execute", error, run.check)
 
     def save(self) -> Sections | None:
         """Return the data that the compiled subgraph saves, or None.

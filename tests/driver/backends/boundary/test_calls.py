@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from nnhal.client.core.arrays import ModelIO
-from nnhal.errors import HalError
+from nnhal.errors import FAILURES, MISSED_DEADLINE, HalError
 from nnhal.types import (
     CacheState,
     DataLocation,
@@ -27,9 +27,12 @@ from nnhal_driver.backends.boundary.answers import performance
 from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.device import Device
 from nnhal_driver.execution.burst import Burst
+from nnhal_driver.execution.execution_call import ExecutionCall
 from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.preparation.launch import GivenModel
 from nnhal_driver.preparation.outcome import Outcome
+from nnhal_driver.scheduling.deadline import now_ns
+from tests.driver.blocking_backend import until
 from tests.driver.fake_backend import device_of
 from tests.driver.hostile_backend import EXCEPTIONS, MODEL, Hostile, raises
 from tests.driver.launches import launch_preparation
@@ -192,12 +195,56 @@ def test_interrupt_of_the_user_is_not_swallowed(device: Device, backend: Hostile
 
 def test_valid_error_passes_unchanged(device: Device, backend: Hostile, caplog: pytest.LogCaptureFixture) -> None:
     outcome = prepare(MODEL, device)
-    for status in sorted(set(ErrorStatus) - {ErrorStatus.NONE, ErrorStatus.OUTPUT_INSUFFICIENT_SIZE}):
+    for status in sorted(FAILURES - MISSED_DEADLINE):
         backend.acts["execute"] = raises(partial(HalError, status, "a reason", rule="V-RUN-01"))
         with pytest.raises(HalError) as caught:
             execute(outcome, [VALUES])
         assert (caught.value.status, caught.value.reason, caught.value.rule) == (status, "a reason", "V-RUN-01")
     assert not caplog.records
+
+
+@pytest.mark.parametrize("method", EXECUTING)
+@pytest.mark.parametrize("status", sorted(MISSED_DEADLINE))
+def test_missed_deadline_of_an_execution_without_one_is_a_failure(
+    device: Device, backend: Hostile, status: ErrorStatus, method: str, assert_logged: OnMethod
+) -> None:
+    outcome = prepare(MODEL, device)
+    backend.acts[method] = raises(lambda: HalError(status, "too late"))
+    with pytest.raises(HalError, match=f"Hostile: {method} reports a missed deadline") as caught:
+        execute(outcome, [VALUES])
+    assert caught.value.status == ErrorStatus.GENERAL_FAILURE
+    assert_logged(method)
+
+
+@pytest.mark.parametrize("status", sorted(MISSED_DEADLINE))
+def test_missed_deadline_of_an_execution_with_one_is_that_of_the_execution(
+    device: Device, backend: Hostile, status: ErrorStatus
+) -> None:
+    prepared = _prepared(device)
+    deadline_ns = now_ns() + 50_000_000
+
+    def wait_until_late() -> None:
+        assert until(lambda: now_ns() > deadline_ns)
+        raise HalError(status, "the backend says so")
+
+    backend.acts["execute"] = wait_until_late
+    io = ModelIO(prepared.inputs, prepared.outputs, (), ())
+    call = ExecutionCall(deadline_ns)
+    with pytest.raises(HalError) as caught:
+        prepared.execute_synchronously(io.request([VALUES]), call=call)
+    assert caught.value.status in MISSED_DEADLINE
+    assert caught.value.reason == "the deadline passed during the execution"
+
+
+@pytest.mark.parametrize("method", PREPARING)
+@pytest.mark.parametrize("status", sorted(MISSED_DEADLINE))
+def test_missed_deadline_of_a_preparation_without_one_is_a_failure(
+    device: Device, backend: Hostile, status: ErrorStatus, method: str, assert_logged: OnMethod
+) -> None:
+    backend.acts[method] = raises(lambda: HalError(status, "too late"))
+    outcome = prepare(MODEL, device)
+    assert (outcome.status, "missed" in outcome.reason) == (ErrorStatus.GENERAL_FAILURE, True)
+    assert_logged(method)
 
 
 @pytest.mark.parametrize("method", ["before_unload", "after_unload"])
