@@ -5,10 +5,10 @@ client may still write to.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from nnhal.types import (
     is_extension,
     operation_name,
 )
+from nnhal_driver.overlaps import Place, address, merge
 from nnhal_driver.scheduling.paced_check import proceed
 from nnhal_driver.validation.error_location import operand_location
 from nnhal_driver.validation.rank import check_rank
@@ -225,12 +226,10 @@ def build_graphs(
     names = model.extension_names
     enabled = {prefix: name for prefix, name in names.items() if name not in disabled_extensions}
     disabled = {prefix: name for prefix, name in names.items() if name in disabled_extensions}
-    graphs = []
-    for number, subgraph in enumerate(model.subgraphs):
-        check()
-        constants = _constants(model, number, subgraph)
-        graphs.append(Graph(number, subgraph, constants, extensions=enabled, disabled_extensions=disabled, check=check))
-    return tuple(graphs)
+    return tuple(
+        Graph(number, subgraph, constants, extensions=enabled, disabled_extensions=disabled, check=check)
+        for number, (subgraph, constants) in enumerate(zip(model.subgraphs, _constants(model, check), strict=True))
+    )
 
 
 def drop_caches(graphs: Sequence[Graph]) -> None:
@@ -303,30 +302,73 @@ def array_from_bytes(operand: Operand, raw: AnyArray, dimensions: Sequence[int],
     return array if array.flags.aligned and not (private and array.flags.writeable) else array.copy()
 
 
-def constant_bytes(model: Model, subgraph: Subgraph) -> Iterator[tuple[int, Operand, Bytes]]:
-    """Yield the number of each constant of a subgraph, its operand, and a view of its bytes in the model's memory."""
+class ConstantBytes(NamedTuple):
+    """Constant `number` of a subgraph. `raw`: a view of its bytes in the model's memory."""
+
+    subgraph: int
+    number: int
+    operand: Operand
+    raw: Bytes
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether it cannot be used in place, because of its type, its alignment, or a client that may change it."""
+        if self.operand.type in BOOLS or is_extension(self.operand.type) or self.raw.flags.writeable:
+            return True
+        return address(self.raw) % DTYPES[self.operand.type].itemsize != 0
+
+    def array(self, raw: AnyArray) -> AnyArray:
+        """Return its bytes, or its booleans, as its value."""
+        if is_extension(self.operand.type):
+            return raw
+        return raw.view(DTYPES[self.operand.type]).reshape(self.operand.dimensions)
+
+
+def constant_bytes(model: Model) -> Iterator[ConstantBytes]:
+    """Yield the constants of all subgraphs of a model."""
     values = np.frombuffer(model.operand_values, np.uint8)
-    for index, operand in enumerate(subgraph.operands):
-        if operand.type not in DTYPES and not is_extension(operand.type):
-            continue
-        if operand.lifetime == OperandLifeTime.CONSTANT_COPY:
-            pool = values
-        elif operand.lifetime == OperandLifeTime.CONSTANT_POOL:
-            memory = model.pools[operand.location.pool_index]
-            assert isinstance(memory, Memory)
-            pool = memory.view
-        else:
-            continue
-        start, length = operand.location.offset, operand.location.length
-        size = length if is_extension(operand.type) else byte_size(operand.type, operand.dimensions)
-        yield index, operand, pool[start : start + size]
+    for number, subgraph in enumerate(model.subgraphs):
+        for index, operand in enumerate(subgraph.operands):
+            if operand.type not in DTYPES and not is_extension(operand.type):
+                continue
+            if operand.lifetime == OperandLifeTime.CONSTANT_COPY:
+                pool = values
+            elif operand.lifetime == OperandLifeTime.CONSTANT_POOL:
+                memory = model.pools[operand.location.pool_index]
+                assert isinstance(memory, Memory)
+                pool = memory.view
+            else:
+                continue
+            start, length = operand.location.offset, operand.location.length
+            size = length if is_extension(operand.type) else byte_size(operand.type, operand.dimensions)
+            yield ConstantBytes(number, index, operand, pool[start : start + size])
 
 
-def _constants(model: Model, number: int, subgraph: Subgraph) -> dict[int, AnyArray]:
-    constants = {}
-    for index, operand, raw in constant_bytes(model, subgraph):
-        check_rank(len(operand.dimensions), operand_location(number, index, operand))
-        is_opaque = is_extension(operand.type)
-        constants[index] = raw.copy() if is_opaque else array_from_bytes(operand, raw, operand.dimensions)
-        constants[index].flags.writeable = False
+def copied_regions(
+    constants: Iterable[ConstantBytes],
+) -> Iterator[tuple[list[ConstantBytes], list[Bytes], list[Place]]]:
+    """Yield the constants that are copied, first booleans and then others, with the regions to copy; see `merge`."""
+    copied = [constant for constant in constants if constant.is_copied]
+    for is_bool in (True, False):
+        group = [constant for constant in copied if (constant.operand.type in BOOLS) == is_bool]
+        yield group, *merge([constant.raw for constant in group])
+
+
+def _constants(model: Model, check: Callable[[], None]) -> list[dict[int, AnyArray]]:
+    """Return the constants of each subgraph. Copies of constants that overlap are views of one copy."""
+    found = list(constant_bytes(model))
+    constants: list[dict[int, AnyArray]] = [{} for _ in model.subgraphs]
+    for constant in found:
+        check()
+        check_rank(len(constant.operand.dimensions), operand_location(*constant[:3]))
+        constants[constant.subgraph][constant.number] = constant.array(constant.raw)
+    for group, regions, places in copied_regions(found):
+        copies = []
+        for region in regions:
+            check()
+            copies.append(np.not_equal(region, 0) if group[0].operand.type in BOOLS else region.copy())
+            copies[-1].flags.writeable = False
+        for constant, (number, offset) in zip(group, places, strict=True):
+            raw = copies[number][offset : offset + constant.raw.size]
+            constants[constant.subgraph][constant.number] = constant.array(raw)
     return constants

@@ -1,7 +1,7 @@
 """Estimates of the memory that models need, so that it can be reserved before it is allocated."""
 
-from nnhal.types import DTYPES, Model, is_extension
-from nnhal_driver.graph import BOOLS, constant_bytes
+from nnhal.types import Model
+from nnhal_driver.graph import constant_bytes, copied_regions
 from nnhal_driver.model_cache.files import OpenFiles, file_status
 
 _MODEL_BYTES = 2**17
@@ -32,13 +32,5 @@ def saved_bytes(files: OpenFiles) -> int:
 
 
 def _copied_bytes(model: Model) -> int:
-    """Return the bytes of the constants that `nnhal_driver.graph` copies: those that it cannot use in place."""
-    return sum(
-        raw.size
-        for subgraph in model.subgraphs
-        for _, operand, raw in constant_bytes(model, subgraph)
-        if raw.flags.writeable
-        or is_extension(operand.type)
-        or operand.type in BOOLS
-        or not raw.view(DTYPES[operand.type]).flags.aligned
-    )
+    """Return the bytes that `nnhal_driver.graph` copies of constants. Overlapping ones count once."""
+    return sum(region.size for _, regions, _ in copied_regions(constant_bytes(model)) for region in regions)

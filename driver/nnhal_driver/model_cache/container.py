@@ -26,6 +26,7 @@ from nnhal.types import AnyArray, Bytes
 from nnhal_cache.seal import SEAL_BYTES, compute_seal
 from nnhal_driver.model_cache.data_file import DataFile, check_size
 from nnhal_driver.model_cache.files import CacheMissError, FileWriter, OpenFiles, file_status, read_file
+from nnhal_driver.overlaps import flat_bytes, merge
 
 MAGIC = b"NNHALMDL"
 FORMAT = 3
@@ -44,12 +45,10 @@ Row = list[Any]
 
 
 class ContainerWriter:
-    """Writer of both files. Arrays with equal bytes are stored once."""
+    """Writer of both files. Arrays that overlap in memory, or have equal bytes, are stored once."""
 
     def __init__(self) -> None:
-        self._locations: list[Row] = []
-        self._known: dict[tuple[bool, int, int], list[tuple[int, Bytes]]] = defaultdict(list)
-        self._sealed, self._data = _ArrayRegion(), _ArrayRegion()
+        self._arrays: list[tuple[bool, Bytes, str, tuple[int, ...]]] = []
 
     def add_array(self, value: AnyArray) -> int:
         """Add an array and return its number."""
@@ -60,19 +59,20 @@ class ContainerWriter:
         return self._add(np.frombuffer(value, np.uint8), True)
 
     def _add(self, value: AnyArray, sealed: bool) -> int:
-        raw = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-        self._locations.append([int(sealed), self._offset(raw, sealed), value.dtype.str, value.shape])
-        return len(self._locations) - 1
+        self._arrays.append((sealed, flat_bytes(value), value.dtype.str, value.shape))
+        return len(self._arrays) - 1
 
-    def _offset(self, raw: Bytes, sealed: bool) -> int:
-        """Return the offset of bytes; adds them unless equal bytes are there."""
-        candidates = self._known[sealed, raw.size, zlib.crc32(raw.data)]
-        for offset, known in candidates:
-            if np.array_equal(known, raw):
-                return offset
-        offset = (self._sealed if sealed else self._data).add(raw)
-        candidates.append((offset, raw))
-        return offset
+    def _place(self) -> "tuple[list[Row], _ArrayFile, _ArrayFile]":
+        """Return the locations of all arrays, and the arrays of both files."""
+        locations: list[Row] = [[] for _ in self._arrays]
+        files = _ArrayFile(), _ArrayFile()
+        for is_sealed, file in enumerate(files):
+            numbers = [i for i, (sealed, *_) in enumerate(self._arrays) if sealed == is_sealed]
+            regions, places = merge([self._arrays[i][1] for i in numbers])
+            offsets = list(map(file.add, regions))
+            for i, (region, inner) in zip(numbers, places, strict=True):
+                locations[i] = [is_sealed, offsets[region] + inner, *self._arrays[i][2:]]
+        return locations, *files
 
     def write(self, files: OpenFiles, key: bytes, document: Document) -> None:
         """Write both files.
@@ -81,29 +81,37 @@ class ContainerWriter:
             TooLargeError: raised by `CacheFiles.check_size`. The files are unchanged.
             OSError: a file cannot be written. The files are then invalid.
         """
-        encoded = json.dumps({**document, "arrays": self._locations}, separators=(",", ":")).encode()
+        locations, data, sealed = self._place()
+        encoded = json.dumps({**document, "arrays": locations}, separators=(",", ":")).encode()
         start = align(_PRELUDE.size + len(encoded))
-        size = start + self._sealed.size + SEAL_BYTES
-        files.check_size(size + self._data.size)
+        size = start + sealed.size + SEAL_BYTES
+        files.check_size(size + data.size)
         model = FileWriter(files.model)
-        digest = self._data.write(FileWriter(files.data))
+        digest = data.write(FileWriter(files.data))
         token = hashlib.sha256(files.token).digest()
-        prelude = _PRELUDE.pack(MAGIC, FORMAT, len(encoded), size, key_id(key), token, self._data.size, digest)
+        prelude = _PRELUDE.pack(MAGIC, FORMAT, len(encoded), size, key_id(key), token, data.size, digest)
         head = (prelude + encoded).ljust(start, b"\0")
-        body = head + b"".join(self._sealed.chunks())
+        body = head + b"".join(sealed.chunks())
         model.write(body)
         model.write(compute_seal(key, [body], files.token))
 
 
-class _ArrayRegion:
+class _ArrayFile:
     """Arrays at aligned offsets, one after the other."""
 
     def __init__(self) -> None:
         self._arrays: list[tuple[int, Bytes]] = []
+        self._known: dict[tuple[int, int], list[tuple[int, Bytes]]] = defaultdict(list)
         self.size = 0
 
     def add(self, raw: Bytes) -> int:
+        """Return the offset of bytes; adds them unless equal bytes are there."""
+        candidates = self._known[raw.size, zlib.crc32(raw.data)]
+        for offset, known in candidates:
+            if np.array_equal(known, raw):
+                return offset
         offset = align(self.size)
+        candidates.append((offset, raw))
         self._arrays.append((offset, raw))
         self.size = offset + raw.size
         return offset

@@ -188,13 +188,13 @@ def test_long_vectors_are_rejected(type_: Op, inputs: Any, reason: str) -> None:
 
 
 def test_an_axis_may_be_repeated() -> None:
-    axes = int_tensor(np.resize([1, -1, 0], 1000))
+    axes = int_tensor(np.resize([1, -1, 0], CONVERTED))
     (result,) = run_kernel(Op.REDUCE_SUM, [X, axes, (tensor(T.BOOL), True)], [tensor(T.TENSOR_FLOAT32)])
     np.testing.assert_array_equal(result, [[1.0]])
 
 
-def test_many_wrong_axes_are_not_listed() -> None:
-    axes = int_tensor(np.arange(2, ELEMENTS, dtype=np.int32))
+def test_error_for_many_wrong_axes_is_short() -> None:
+    axes = int_tensor(np.arange(2, 2 + CONVERTED, dtype=np.int32))
     with pytest.raises(HalError, match=r"each must be in -2\.\.1") as caught:
         run_kernel(Op.REDUCE_SUM, [X, axes, (tensor(T.BOOL), True)], [tensor(T.TENSOR_FLOAT32)])
     assert len(caught.value.reason) < 500

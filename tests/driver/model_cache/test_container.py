@@ -55,6 +55,18 @@ def load_error(pair: Pair, key: bytes = KEY, token: bytes = TOKEN) -> CacheMissE
     return caught.value
 
 
+def test_arrays_that_overlap_are_stored_once(pair: Pair) -> None:
+    pool = np.arange(10_000, dtype=np.float32)
+    windows: list[AnyArray] = [pool[number : number + 9000] for number in range(800)]
+    numbers = save(pair, [*windows, pool[5:11].copy()])
+    assert os.fstat(pair.data).st_size < 5 * pool.nbytes
+    container = load(pair)
+    for number, window in zip(numbers, windows, strict=False):
+        array = container.array(number)
+        np.testing.assert_array_equal(array, window)
+        assert array.flags.aligned
+
+
 def save_with_check(pair: Pair, check_size: Callable[[int], None]) -> None:
     writer = ContainerWriter()
     writer.add_array(WEIGHTS)

@@ -34,7 +34,7 @@ class ConvertedModel:
         operators: names of its operators, in order.
         constants: constant outputs, by their position among the outputs.
         has_variables: whether operators keep values between executions, which must be reset.
-        arena_bytes: memory of the tensors of one interpreter.
+        engine_bytes: estimate of the memory of one interpreter: its tensors, and the packed form of the constants.
     """
 
     file: ModelFile
@@ -43,12 +43,7 @@ class ConvertedModel:
     operators: tuple[str, ...]
     constants: Mapping[int, AnyArray]
     has_variables: bool = False
-    arena_bytes: int = 0
-
-    @property
-    def engine_bytes(self) -> int:
-        """Estimate of the memory of one interpreter: its tensors, and the packed form of the constants."""
-        return self.file.size + self.arena_bytes
+    engine_bytes: int = 0
 
 
 def check_operation(view: OperationView) -> None:
@@ -131,7 +126,7 @@ def convert(
         tuple(writer.operators),
         lowered.constants,
         bool(writer.variables),
-        writer.arena_bytes(),
+        writer.arena_bytes() + writer.packed_bytes(),
     )
 
 

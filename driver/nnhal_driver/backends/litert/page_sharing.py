@@ -12,6 +12,7 @@ import mmap
 
 from nnhal.types import AnyArray
 from nnhal_driver.mapped_memory import in_own_mapping
+from nnhal_driver.overlaps import address
 
 PAGE = mmap.PAGESIZE
 MIN_BYTES = 64 * 1024
@@ -54,8 +55,3 @@ def share(array: AnyArray, descriptor: int, offset: int) -> None:
         descriptor,
         offset + first - start,
     )
-
-
-def address(array: AnyArray) -> int:
-    """Return the address of an array's first byte."""
-    return int(array.ctypes.data)

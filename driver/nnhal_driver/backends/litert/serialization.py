@@ -30,7 +30,7 @@ def save(model: ConvertedModel, shapes: tuple[Shape, ...]) -> Sections:
             "operators": model.operators,
             "constants": list(model.constants),
             "has_variables": model.has_variables,
-            "arena_bytes": model.arena_bytes,
+            "engine_bytes": model.engine_bytes,
             "places": [[location.offset, location.size, location.type] for location in file.locations],
         }
     ).encode()
@@ -56,7 +56,7 @@ def load(sections: Sections, reserve: Reserve = lambda size: None) -> tuple[Conv
         tuple(description["operators"]),
         {position: _private(array) for position, array in zip(description["constants"], outputs, strict=True)},
         description["has_variables"],
-        description.get("arena_bytes", 0),
+        description.get("engine_bytes", 0),
     )
     return model, tuple(tuple(shape) for shape in description["shapes"])
 

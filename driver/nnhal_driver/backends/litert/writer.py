@@ -7,9 +7,10 @@ value is freed immediately afterwards. So a model that is never written costs no
 import mmap
 import os
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import cast
 
 import numpy as np
 
@@ -25,12 +26,15 @@ from nnhal.tflite_schema.packing import (
 )
 from nnhal.types import AnyArray, Bytes
 from nnhal_driver.backends.litert.engine import schema
-from nnhal_driver.backends.litert.page_sharing import PAGE, address, is_shareable, share
+from nnhal_driver.backends.litert.page_sharing import PAGE, is_shareable, share
 from nnhal_driver.backends.litert.submodel import ITEM_BITS
 from nnhal_driver.mapped_memory import MAPPED_BYTES
+from nnhal_driver.overlaps import address, flat_bytes, merge
 
 _ACTIVATION = "fused_activation_function"
 """Option of operators that can apply an activation to their output."""
+_READ_IN_PLACE = frozenset(("ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM"))
+"""Operators that read constants where they are. The engine packs those of others, such as the weights of layers."""
 _OFFSET_SLOT = 6
 """Entry of `Buffer.offset` in the vtable of its table, in bytes."""
 
@@ -75,10 +79,10 @@ class ModelFile:
         self.head_size = len(head)
         self.locations = tuple(locations)
         self.size = max((location.offset + location.size for location in locations), default=len(head))
+        constants = list(_unwritten(len(head), locations, values))
         # constants that share pages with the file are in memory once, and count there
-        shared = sum(location.size for location, value in zip(locations, values, strict=True) if _is_shareable(value))
+        shared = sum(location.size - skipped for location, value, skipped in constants if _is_shareable(value))
         self._reservation = reserve(self.size - shared)
-        constants = zip(self.locations, values, strict=True)
         if self.size < MAPPED_BYTES and not any(map(_is_shareable, values)):
             self.source: bytes | str = _concatenate(head, constants)
         else:
@@ -86,11 +90,11 @@ class ModelFile:
             self.source = f"/proc/self/fd/{self._descriptor}"
             os.ftruncate(self._descriptor, self.size)
             _write(self._descriptor, head, 0)
-            for location, value in constants:
-                array = _evaluate(value, location.size)
-                _write(self._descriptor, array.data, location.offset)
+            for location, value, skipped in constants:
+                array = flat_bytes(_evaluate(value, location.size))[skipped:]
+                _write(self._descriptor, array.data, location.offset + skipped)
                 if _is_shareable(value):
-                    share(array, self._descriptor, location.offset)
+                    share(array, self._descriptor, location.offset + skipped)
 
     def contents(self) -> Bytes:
         """Return the whole model, read-only."""
@@ -212,6 +216,12 @@ class ModelWriter:
             live -= sum(self._tensor_bytes(i) for i in used if last_uses[i] == index and i not in self.variables)
         return highest
 
+    def packed_bytes(self) -> int:
+        """Return the bytes of the constants that an interpreter may keep in a packed form, each on its own."""
+        readers = (operator for operator in self._operators if operator.name not in _READ_IN_PLACE)
+        packed = {self._buffers[i] for operator in readers for i in operator.inputs if i >= 0}
+        return sum(self.constants[number - 1][1] for number in packed if number)
+
     def _tensor_bytes(self, tensor: int) -> int:
         return _byte_size(self.specs[tensor], self.shapes[tensor])
 
@@ -247,17 +257,24 @@ def place_constants(
 ) -> tuple[bytes, list[ConstantLocation]]:
     """Choose the offsets of the constants in the file of a model. Return the flatbuffer with them, and the locations.
 
-    A constant that can share pages has the same offset within a page of the file as within a page of memory.
+    A constant that can share pages has the same offset within a page of the file as within a page of memory. Constants
+    that overlap in memory overlap in the file.
     """
+    stored = [i for i, value in enumerate(values) if isinstance(value, np.ndarray) and value.flags.c_contiguous]
+    regions, places = merge([flat_bytes(cast(AnyArray, values[i])) for i in stored])
+    place_of = dict(zip(stored, places, strict=True))
+    offsets: dict[int, int] = {}
     placed: list[ConstantLocation] = []
     end = len(head)
-    for location, value in zip(locations, values, strict=True):
-        if isinstance(value, np.ndarray) and is_shareable(value):
-            offset = end + (address(value) - end) % PAGE
-        else:
-            offset = align(end)
-        placed.append(ConstantLocation(offset, location.size, location.type))
-        end = offset + location.size
+    for i, location in enumerate(locations):
+        number, inner = place_of.get(i, (-1 - i, 0))
+        if number not in offsets:
+            region = regions[number] if number >= 0 else None
+            offsets[number] = align(end)
+            if region is not None and is_shareable(region):
+                offsets[number] = end + (address(region) - end) % PAGE
+            end = offsets[number] + (location.size if region is None else region.size)
+        placed.append(ConstantLocation(offsets[number] + inner, location.size, location.type))
     patched = bytearray(head)
     for position, location in zip(_offset_positions(head), placed, strict=True):
         struct.pack_into("<Q", patched, position, location.offset)
@@ -272,17 +289,27 @@ def _offset_positions(head: bytes) -> Iterator[int]:
         yield table.Pos + table.Offset(_OFFSET_SLOT)
 
 
+def _unwritten(
+    end: int, locations: Sequence[ConstantLocation], values: Sequence[Value]
+) -> Iterator[tuple[ConstantLocation, Value, int]]:
+    """Yield the constants in the order of their offsets, with the bytes of each that an earlier one has written."""
+    for location, value in sorted(zip(locations, values, strict=True), key=lambda pair: pair[0].offset):
+        yield location, value, min(max(end - location.offset, 0), location.size)
+        end = max(end, location.offset + location.size)
+
+
 def _is_shareable(value: Value) -> bool:
     return isinstance(value, np.ndarray) and is_shareable(value)
 
 
-def _concatenate(head: bytes, constants: Iterator[tuple[ConstantLocation, Value]]) -> bytes:
+def _concatenate(head: bytes, constants: Iterable[tuple[ConstantLocation, Value, int]]) -> bytes:
     """Return the whole model as bytes."""
     pieces: list[bytes | memoryview] = [head]
     end = len(head)
-    for location, value in constants:
-        pieces += [bytes(location.offset - end), _evaluate(value, location.size).data]
-        end = location.offset + location.size
+    for location, value, skipped in constants:
+        start = location.offset + skipped
+        pieces += [bytes(max(start - end, 0)), flat_bytes(_evaluate(value, location.size))[skipped:].data]
+        end = max(end, location.offset + location.size)
     return b"".join(pieces)
 
 

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from nnhal.types import Bytes
-from nnhal_driver.backends.litert.page_sharing import MIN_BYTES, PAGE, address, is_shareable, share
+from nnhal_driver.backends.litert.page_sharing import MIN_BYTES, PAGE, is_shareable, share
 from nnhal_driver.mapped_memory import allocate
+from nnhal_driver.overlaps import address
 from tests.driver.backends.litert.support.page_maps import in_memory_file
 
 MEGABYTE = 2**20

@@ -15,6 +15,7 @@ from nnhal_driver.device import Device
 from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.preparation.outcome import Outcome
 from tests.driver.launches import launch_preparation
+from tests.driver.one_operation import execute
 
 pytest.importorskip("ai_edge_litert.interpreter", reason="LiteRT is not installed")
 
@@ -43,6 +44,27 @@ class _Bytes:
 
     def __del__(self) -> None:
         self._meter.used -= self._size
+
+
+def weights(count: int) -> Model:
+    """Return FULLY_CONNECTED operations in parallel, whose weights are windows on the same bytes."""
+    values = np.arange(ELEMENTS + 4 * count, dtype=np.float32).tobytes()
+    columns = ELEMENTS // 2
+    operands = [
+        Operand(T.TENSOR_FLOAT32, (1, columns), lifetime=OperandLifeTime.SUBGRAPH_INPUT),
+        Operand(T.TENSOR_FLOAT32, (2,), lifetime=OperandLifeTime.CONSTANT_COPY, location=DataLocation(0, 0, 8)),
+        Operand(T.INT32, lifetime=OperandLifeTime.CONSTANT_COPY, location=DataLocation(0, len(values), 4)),
+    ]
+    operations = []
+    for number in range(count):
+        location = DataLocation(0, 16 * number, WINDOW)
+        operands += [
+            Operand(T.TENSOR_FLOAT32, (2, columns), lifetime=OperandLifeTime.CONSTANT_COPY, location=location),
+            Operand(T.TENSOR_FLOAT32, (1, 2), lifetime=OperandLifeTime.SUBGRAPH_OUTPUT),
+        ]
+        operations.append(Operation(Op.FULLY_CONNECTED, (0, len(operands) - 2, 1, 2), (len(operands) - 1,)))
+    outputs = tuple(operation.outputs[0] for operation in operations)
+    return Model(Subgraph(tuple(operands), tuple(operations), (0,), outputs), operand_values=values + bytes(4))
 
 
 def windows(count: int, step: int) -> Model:
@@ -97,11 +119,22 @@ def test_equal_windows_are_in_the_file_once() -> None:
     assert many.highest - few.highest < WINDOW * 2 + 40 * 2**13
 
 
-def test_overlapping_windows_are_reserved() -> None:
+def test_overlapping_windows_are_in_the_file_once_for_each_alignment() -> None:
+    few, many = Meter(), Meter()
+    for meter, count in ((few, 4), (many, 80)):
+        device, outcome = prepare(windows(count, 1), meter)
+        assert outcome.prepared_model is not None and backends(outcome.prepared_model) == {"CpuAcc"}
+        result = execute(outcome, [np.ones(ELEMENTS, np.float32)])[1][0]
+        np.testing.assert_array_equal(result, 1 + count * np.arange(ELEMENTS) + count * (count - 1) // 2)
+        device.close()
+    assert many.highest - few.highest < WINDOW + 80 * 2**13
+
+
+def test_packed_forms_of_overlapping_weights_are_reserved() -> None:
     meter = Meter()
-    device, outcome = prepare(windows(20, 1), meter)
+    device, outcome = prepare(weights(20), meter)
     assert outcome.prepared_model is not None and backends(outcome.prepared_model) == {"CpuAcc"}
-    assert meter.used > 20 * WINDOW
+    assert 20 * WINDOW < meter.used < 24 * WINDOW
     del outcome
     device.close()
     gc.collect()
@@ -111,7 +144,7 @@ def test_overlapping_windows_are_reserved() -> None:
 def test_client_that_reaches_its_limit_is_told() -> None:
     """The model is not prepared on a slower backend that needs less."""
     meter = Meter(20 * WINDOW)
-    device, outcome = prepare(windows(20, 1), meter)
+    device, outcome = prepare(weights(20), meter)
     assert outcome.status == ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT
     assert "service_memory_bytes" in outcome.reason
     assert meter.highest < 20 * WINDOW

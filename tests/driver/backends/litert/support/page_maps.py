@@ -1,7 +1,7 @@
 """Memory mappings of arrays."""
 
 from nnhal.types import AnyArray
-from nnhal_driver.backends.litert.page_sharing import address
+from nnhal_driver.overlaps import address
 
 
 def in_memory_file(array: AnyArray) -> bool:
