@@ -4,12 +4,15 @@ TCP: all workers listen on the shared port, and the kernel distributes the conne
 bound but does not listen reserves the port, so that no other user can bind it. Several workers also have a private port
 each, for clients that are sent to one of them.
 
-Unix: `unix:PATH` belongs to worker 0, and `unix:PATH.n` to worker n. A lock file beside each reserves it.
+Unix: `unix:PATH` belongs to the only worker. Of several, worker n has `unix:PATH.n`, and PATH is another name of the
+socket of one that serves: the supervisor changes it when this worker does not serve any more. A lock file beside each
+path reserves it.
 
 Inherited sockets, which a service manager has opened: all workers accept connections from the same socket. Several
 workers also have a private port or path each, `unix:PATH.n` for worker n.
 """
 
+import os
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -17,7 +20,7 @@ from pathlib import Path
 
 from nnhal.address import Address
 from nnhal_service.tcp_port import bind_port, cannot_listen, check_unused
-from nnhal_service.unix_socket import owned_path, remove_stale_socket
+from nnhal_service.unix_socket import file_id, owned_path, remove_stale_socket
 
 _ATTEMPTS = 20
 """Number of free ports to try, until one is free on all hosts."""
@@ -58,6 +61,7 @@ class ReservedAddresses:
             self._paths: list[Path] = []
             self._tcp: list[Address] = []
             self.shared = tuple(self._reserve(text, stack) for text in listen)
+            self._shared_paths = [*self._paths] if workers > 1 else []
             self._workers = [self._addresses_of(slot, workers, stack) for slot in range(workers)]
             stack.callback(self._remove_sockets)
             self._reserved = stack.pop_all()
@@ -65,6 +69,17 @@ class ReservedAddresses:
     def of_worker(self, slot: int) -> WorkerAddresses:
         """Return the addresses of a worker."""
         return self._workers[slot]
+
+    def lead_to(self, slots: Sequence[int]) -> None:
+        """Have each path that several workers share lead to one of some workers. It stays if it already does."""
+        for path in self._shared_paths:
+            sockets = [path.with_name(f"{path.name}.{slot}") for slot in slots]
+            with suppress(OSError):  # the folder may be gone, or the worker; the next call tries again
+                if sockets and file_id(path) not in [file_id(each) for each in sockets]:
+                    new = path.with_name(f"{path.name}.new")
+                    new.unlink(missing_ok=True)
+                    os.link(sockets[0], new)
+                    new.rename(path)
 
     def close(self) -> None:
         """Give the addresses up, after the workers have ended."""
@@ -109,7 +124,7 @@ class ReservedAddresses:
         """Return the address that belongs to one worker alone, or "" if there is none."""
         if not shared.startswith("unix:") or (shared in self._inherited and workers == 1):
             return ""
-        return shared if slot == 0 and shared not in self._inherited else f"{shared}.{slot}"
+        return shared if workers == 1 else f"{shared}.{slot}"
 
     def _reserve_private_port(self, stack: ExitStack) -> int:
         """Reserve one free port on all hosts that the service listens on, and return it."""

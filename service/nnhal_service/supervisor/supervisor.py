@@ -174,6 +174,7 @@ class Supervisor:
             self._handle(signal.Signals(number))
         self._reap()
         self._watch()
+        self._lead_clients()
         self._metrics.show_workers(Counter(worker.state for worker in self._workers))
         if self._stopping:
             return
@@ -240,9 +241,13 @@ class Supervisor:
         self._metrics.add_backends(backends)
         event("worker-started", worker=worker.spec.slot, pid=worker.pid)
         self._slots[worker.spec.slot].policy.note_serving()
+        self._lead_clients()  # before its predecessor stops
         for predecessor in self._others_of(worker):
             if predecessor.stop_by is None:
                 predecessor.stop(self._settings.stop_grace_s + _KILL_S)
+
+    def _lead_clients(self) -> None:
+        self._addresses.lead_to([worker.spec.slot for worker in self._workers if worker.is_open])
 
     # ---- Start ------------------------------------------------------------------------------------------
 

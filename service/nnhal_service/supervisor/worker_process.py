@@ -15,7 +15,7 @@ from nnhal_service.channel import Channel
 from nnhal_service.settings import Settings
 from nnhal_service.supervisor.addresses import WorkerAddresses
 from nnhal_service.supervisor.crash import STACKS_SIGNAL, read_crash_log
-from nnhal_service.supervisor.scoreboard import Scoreboard, WorkerStatus
+from nnhal_service.supervisor.scoreboard import Scoreboard, WorkerState, WorkerStatus
 from nnhal_service.supervisor.template import ChildKind, Template
 from nnhal_service.supervisor.worker_output import WorkerOutput
 
@@ -108,6 +108,11 @@ class WorkerProcess:
     def is_serving(self) -> bool:
         """True if it serves, and has not been told to stop."""
         return self.served_at is not None and self.stop_by is None
+
+    @property
+    def is_open(self) -> bool:
+        """True if it takes new clients."""
+        return self.is_serving and not self.killed_because and self.status.state is WorkerState.SERVING
 
     @property
     def state(self) -> str:

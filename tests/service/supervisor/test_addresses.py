@@ -1,7 +1,10 @@
 """Addresses: they are reserved for a service, shared by its workers, and free afterwards."""
 
 import os
+import shutil
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -30,9 +33,9 @@ def test_workers_share_the_port_and_have_one_each(tmp_path: Path) -> None:
     addresses = ReservedAddresses(["127.0.0.1:0", f"unix:{tmp_path}/s"], 2)
     tcp, unix = addresses.shared
     first, second = addresses.of_worker(0), addresses.of_worker(1)
-    assert first.listen == (tcp, f"127.0.0.1{first.tcp}", unix)
+    assert first.listen == (tcp, f"127.0.0.1{first.tcp}", f"{unix}.0")
     assert second.listen == (tcp, f"127.0.0.1{second.tcp}", f"{unix}.1")
-    assert first.tcp != second.tcp and (first.unix, second.unix) == (unix, f"{unix}.1")
+    assert first.tcp != second.tcp and (first.unix, second.unix) == (f"{unix}.0", f"{unix}.1")
     addresses.close()
 
 
@@ -68,17 +71,72 @@ def test_live_unix_socket_is_refused_and_a_stale_one_removed(tmp_path: Path) -> 
 
 def test_sockets_of_dead_workers_are_removed(tmp_path: Path) -> None:
     addresses = ReservedAddresses([f"unix:{tmp_path}/s"], 2)
-    for name in ("s", "s.1"):
+    for name in ("s.0", "s.1"):
         with socket.socket(socket.AF_UNIX) as worker:
             worker.bind(str(tmp_path / name))
+    addresses.lead_to([1])
     addresses.close()
     assert os.listdir(tmp_path) == []
+
+
+@contextmanager
+def unix_worker(path: Path) -> Iterator[socket.socket]:
+    """Listen on a path, in place of a worker that did so before."""
+    with socket.socket(socket.AF_UNIX) as server:
+        server.settimeout(10)
+        server.bind(f"{path}.temporary")
+        server.listen()
+        Path(f"{path}.temporary").rename(path)
+        yield server
+
+
+def reaches(path: Path, server: socket.socket) -> bool:
+    """Return whether a client that connects to a path is accepted by a server."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+        try:
+            accepted, _ = server.accept()
+        except TimeoutError:
+            return False
+        accepted.close()
+        return True
+
+
+def test_shared_path_leads_to_a_worker_that_serves(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    addresses = ReservedAddresses([f"unix:{path}"], 2)
+    addresses.lead_to([])
+    with unix_worker(Path(f"{path}.1")) as second:
+        addresses.lead_to([1])
+        assert reaches(path, second)
+        with unix_worker(Path(f"{path}.0")) as first:
+            addresses.lead_to([0, 1])
+            assert reaches(path, second), "it stays as long as its worker serves"
+            addresses.lead_to([0])
+            assert reaches(path, first)
+            with unix_worker(Path(f"{path}.0")) as successor:
+                addresses.lead_to([0, 1])
+                assert reaches(path, successor)
+        addresses.lead_to([])
+        addresses.lead_to([1])
+        assert reaches(path, second)
+    addresses.lead_to([0])  # which does not listen yet
+    addresses.close()
+    assert os.listdir(tmp_path) == []
+
+
+def test_folder_of_a_shared_path_may_be_gone(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    addresses = ReservedAddresses([f"unix:{tmp_path}/folder/s"], 2)
+    shutil.rmtree(tmp_path / "folder")
+    addresses.lead_to([0, 1])
+    addresses.close()
 
 
 def test_unix_path_stays_reserved_while_no_worker_listens(tmp_path: Path) -> None:
     """Two services cannot take one path, not even between the end of a worker and the start of the next one."""
     first = ReservedAddresses([f"unix:{tmp_path}/s"], 2)
-    for path in (f"{tmp_path}/s", f"{tmp_path}/s.1"):
+    for path in (f"{tmp_path}/s", f"{tmp_path}/s.0", f"{tmp_path}/s.1"):
         with pytest.raises(ValueError, match=f"cannot listen on unix:{path}: address already in use; is another"):
             ReservedAddresses([f"unix:{path}"], 1)
     first.close()

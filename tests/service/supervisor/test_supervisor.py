@@ -46,6 +46,12 @@ def wait_for_new_worker(service: Service, old: list[int]) -> None:
     assert wait_until(lambda: len(worker_pids(service.process.pid)) == count, 60)
 
 
+def template_of(service: Service) -> int:
+    """Return the id of the process that forks the workers."""
+    pid = service.process.pid
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+
+
 def test_killed_worker_is_replaced(tmp_path: Path) -> None:
     with running(tmp_path) as service:
         execute(service.target)
@@ -59,10 +65,8 @@ def test_killed_worker_is_replaced(tmp_path: Path) -> None:
 
 def test_killed_template_is_replaced(tmp_path: Path) -> None:
     with running(tmp_path) as service:
-        pid = service.process.pid
-        (worker,) = worker_pids(pid)
-        template = int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
-        os.kill(template, signal.SIGKILL)
+        (worker,) = worker_pids(service.process.pid)
+        os.kill(template_of(service), signal.SIGKILL)
         assert wait_until(lambda: service.logged("template-ended"), 60)
         os.kill(worker, signal.SIGKILL)
         wait_for_new_worker(service, [worker])
@@ -99,6 +103,24 @@ def test_clients_are_spread_over_the_workers(kind: str, tmp_path: Path) -> None:
         with nnhal.connect(target), nnhal.connect(target):
             new = service.log.read_text().removeprefix(before)
             assert sorted(re.findall(r" session-opened .* worker=(\d+)", new)) == ["0", "1"]
+
+
+def test_unix_path_reaches_a_worker_that_lives(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    with running(tmp_path, "--workers", "2", "--listen", f"unix:{path}") as service:
+        (slot,) = (slot for slot in (0, 1) if path.samefile(f"{path}.{slot}"))
+        (worker,) = re.findall(rf"worker-started worker={slot} pid=(\d+)", service.log.read_text())
+        template = template_of(service)
+        os.kill(template, signal.SIGSTOP)  # no other worker can start
+        try:
+            os.kill(int(worker), signal.SIGKILL)
+            assert wait_until(lambda: service.logged(f"worker-died worker={slot}"), 60)
+            assert wait_until(lambda: path.samefile(f"{path}.{1 - slot}"), 60)
+            execute(f"unix:{path}")
+        finally:
+            os.kill(template, signal.SIGCONT)
+        assert wait_until(lambda: service.log.read_text().count("worker-started") == 3, 60)
+        execute(f"unix:{path}")
 
 
 def test_reload_replaces_workers_and_reads_the_settings(tmp_path: Path) -> None:
