@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from nnhal.errors import HalError, exception_text
+from nnhal.errors import HalError, exception_text, general_failure
 from nnhal.types import ErrorStatus, Extension, ExtensionOperandTypeInformation, PerformanceInfo
 from nnhal_driver.backends.allocators import CustomAllocator, allocate_with
 from nnhal_driver.backends.api import (
@@ -105,6 +105,8 @@ class NativeBackend(Backend):
         self._table.hook("before_load", network)
         with _checked(options):
             self._table.run(name, c.byref(struct.struct), *saved, c.byref(handle))
+        if not handle.value:
+            raise general_failure(f"{name} returned status 0 and no compiled subgraph")
         return self._adopt(network, handle.value, struct, memory, view, options)
 
     def _describe(self, view: SubgraphView, options: CompileOptions) -> tuple[SubgraphStruct, PlannedMemory]:

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nnhal.errors import HalError
+from nnhal.errors import HalError, general_failure
 from nnhal.types import Bytes, ErrorStatus
 from nnhal_driver.backends.native import abi
 from nnhal_driver.backends.options import BackendOptions, OptionError
@@ -151,11 +151,16 @@ class FunctionTable:
             raise HalError(known, decode_reason(reason) or f"{name} returned status {status} without a reason")
 
     def refusal(self, name: str, *arguments: Any) -> str:
-        """Call a function that returns whether it agrees. Return "", or the plug-in's reason against it."""
+        """Call a function that returns whether it agrees. Return "", or the plug-in's reason against it.
+
+        Raises:
+            HalError: GENERAL_FAILURE: the answer is neither 0 nor 1.
+        """
         reason = c.create_string_buffer(abi.REASON_BYTES)
-        if self.call(name, *arguments, reason, abi.REASON_BYTES):
-            return ""
-        return decode_reason(reason) or NO_REASON
+        answer = self.call(name, *arguments, reason, abi.REASON_BYTES)
+        if answer not in (0, 1):
+            raise general_failure(f"{name} returned {answer}; expected 0 or 1")
+        return "" if answer else decode_reason(reason) or NO_REASON
 
     def items(self, name: str, *arguments: Any) -> Sequence[Any]:
         """Return the items of an optional function that returns an array; empty if the backend lacks it."""

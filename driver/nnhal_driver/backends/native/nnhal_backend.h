@@ -344,11 +344,11 @@ struct NnhalBackend {
     void (*destroy)(NnhalBackend *self);
 
     /* Returns whether the backend supports the only operation of `one`: 1, and then it must compile, or 0 with the
-     * reason. */
+     * reason. Any other answer is a failure. */
     int32_t (*supports)(NnhalBackend *self, const NnhalSubgraph *one, char *reason, size_t reason_size);
 
     /* Compiles a subgraph of supported operations. `subgraph` and everything that it points to, such as constants, are
-     * valid until `release`. */
+     * valid until `release`. NULL in `compiled` is a failure. */
     int32_t (*compile)(NnhalBackend *self, const NnhalSubgraph *subgraph, NnhalCompiled **compiled, char *reason,
                        size_t reason_size);
 

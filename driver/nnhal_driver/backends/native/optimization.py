@@ -84,6 +84,8 @@ class OptimizationCall:
         part = self._parts.pop(address or 0, None)
         if part is None:
             raise general_failure("the backend substitutes an unknown part, or a part twice")
+        if not compiled:
+            raise general_failure("the backend substitutes a part without a compiled subgraph")
         self._substitutions.append(Substitution(part.operations, part.adopt(compiled)))
         return ErrorStatus.NONE
 

@@ -5,15 +5,22 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#ifndef SUPPORTS
+#define SUPPORTS 0
+#endif
+#ifndef COMPILES
+#define COMPILES NNHAL_GENERAL_FAILURE
+#endif
+
 static void destroy(NnhalBackend *self) { (void)self; }
 static int32_t supports(NnhalBackend *self, const NnhalSubgraph *one, char *reason, size_t size) {
     (void)self, (void)one, (void)reason, (void)size;
-    return 0;
+    return SUPPORTS;
 }
 static int32_t compile(NnhalBackend *self, const NnhalSubgraph *subgraph, NnhalCompiled **compiled, char *reason,
                        size_t size) {
     (void)self, (void)subgraph, (void)compiled, (void)reason, (void)size;
-    return NNHAL_GENERAL_FAILURE;
+    return COMPILES;
 }
 static int32_t execute(NnhalBackend *self, NnhalCompiled *compiled, const NnhalExecution *execution, char *reason,
                        size_t size) {
