@@ -23,16 +23,17 @@ class RestartPolicy:
         """Count a successful start."""
         self._failed_starts = 0
 
-    def delay(self, served_s: float | None, *, crashed: bool) -> float:
+    def delay(self, served_s: float | None, *, unexplained: bool) -> float:
         """Return the seconds until the next start.
 
         Args:
             served_s: seconds that the worker has served; None if it never did.
-            crashed: whether it failed by itself. A worker that was killed from outside is restarted at once.
+            unexplained: whether it failed without a known cause. If it was killed from outside, or a model is known to
+                be at fault, it is restarted at once: its other clients must not wait because of that.
         """
         if served_s is None:
             self._failed_starts += 1
-        if served_s is not None and (served_s >= STABLE_S or not crashed):
+        if served_s is not None and (served_s >= STABLE_S or not unexplained):
             self._crashes = 0
         self._crashes += 1
         if self._crashes <= _IMMEDIATE and served_s is not None:

@@ -420,7 +420,9 @@ class Supervisor:
     def _schedule_restart(self, worker: WorkerProcess, *, crashed: bool) -> None:
         slot = self._slots[worker.spec.slot]
         served_s = None if worker.served_at is None else time.monotonic() - worker.served_at
-        delay = slot.policy.delay(served_s, crashed=crashed or bool(worker.killed_because))
+        is_failure = crashed or bool(worker.killed_because)
+        has_culprit = any(activity.digest for activity in worker.culprits)
+        delay = slot.policy.delay(served_s, unexplained=is_failure and not has_culprit)
         if worker.failure and not self._announced:
             self._fail(ValueError(worker.failure))
         elif slot.policy.has_failed_too_often:
@@ -445,7 +447,8 @@ class Supervisor:
         for line in crash_log.splitlines():
             event("worker-stack", logging.ERROR, worker=slot, line=line)
         if crashed or worker.culprits:
-            self._record_suspects(worker, worker.culprits or find_suspects(worker.activities(), crash_log), how)
+            worker.culprits = worker.culprits or find_suspects(worker.activities(), crash_log)
+            self._record_suspects(worker, worker.culprits, how)
 
     def _record_suspects(self, worker: WorkerProcess, suspects: Sequence[Activity], how: str) -> None:
         """Name the models that may have caused the death of a worker, and remember them."""

@@ -66,7 +66,7 @@ class WorkerProcess:
         backends: ids of its backends, in the order of their numbers in the table of its work.
         stop_by: monotonic time at which it is killed, if it has been told to stop.
         is_idle: whether it serves no client any more, and is replaced.
-        culprits: the work for which the supervisor has killed it.
+        culprits: the work for which the supervisor has killed it, or which may have crashed it.
     """
 
     def __init__(
