@@ -17,6 +17,7 @@ from nnhal_backend.v1 import (
     Extension,
     HalError,
     OperationView,
+    OptimizedSubgraph,
     Output,
     PerformanceInfo,
     Run,
@@ -67,6 +68,23 @@ class Hostile(Backend):
     def supports(self, operation: OperationView) -> Support:
         """Support everything."""
         return None if misbehave("supports") else Support()  # type: ignore[return-value]
+
+    def before_load_network(self, network: int) -> None:
+        """Do nothing."""
+        misbehave("before_load_network")
+
+    def optimize(self, subgraph: SubgraphView, options: CompileOptions) -> OptimizedSubgraph:
+        """Change nothing."""
+        misbehave("optimize")
+        return OptimizedSubgraph()
+
+    def before_load(self, network: int) -> None:
+        """Do nothing."""
+        misbehave("before_load")
+
+    def after_load(self, network: int, compiled: CompiledSubgraph) -> None:
+        """Do nothing."""
+        misbehave("after_load")
 
     def compile(self, subgraph: SubgraphView, options: CompileOptions) -> CompiledSubgraph:
         """Return a copy."""
