@@ -17,7 +17,8 @@ from math import prod
 
 from nnhal.types import OperandLifeTime, is_tensor
 from nnhal_driver.graph import Graph, OperationView, subgraph_view
-from nnhal_driver.operations.multiply_adds import MULTIPLY_ADDS
+from nnhal_driver.operations.call import Shape
+from nnhal_driver.operations.multiply_adds import count_multiply_adds
 
 OPERATION_COST = 32_000
 """Cost of an operation on a plain backend, without its elements and multiply-adds."""
@@ -27,14 +28,24 @@ CROSSING_COST = 0.4
 """Cost of an element that crosses a boundary."""
 SLOW_NS = 2
 """Nanoseconds of a multiply-add on a slow CPU without acceleration."""
+PASSES = 8
+"""Work of an element of a tensor: kernels of quantized and transcendental functions take several passes."""
 LONGEST_NS = 2**63 - 1
 """Longest estimate. A model may declare shapes that no execution can have, and other processes read 64-bit numbers."""
 
 
 def estimate_duration_ns(graphs: Iterable[Graph]) -> int:
     """Return an upper estimate of the duration of an execution, in ns: of each operation once, however slow the CPU."""
-    work = (estimate_work(view) or 0 for graph in graphs for view in graph.operations)
-    return min(SLOW_NS * sum(work), LONGEST_NS)
+    return min(SLOW_NS * sum(estimate_steps(view) for graph in graphs for view in graph.operations), LONGEST_NS)
+
+
+def estimate_steps(view: OperationView) -> int:
+    """Return the multiply-adds of an operation, and passes over all its tensors. Tensors of unknown shape do not count.
+
+    A unit takes a slow CPU `SLOW_NS`, and an accelerated backend some 0.1 ns.
+    """
+    shapes = _known_shapes(view)
+    return (count_multiply_adds(view, shapes) or 0) + PASSES * sum(map(prod, shapes.values()))
 
 
 def unprofitable_reason(graph: Graph, operations: Sequence[int]) -> str:
@@ -56,14 +67,23 @@ def unprofitable_reason(graph: Graph, operations: Sequence[int]) -> str:
 def estimate_work(view: OperationView) -> int | None:
     """Return the multiply-adds of an operation, or the elements of all its arguments if it has none.
 
-    None if a shape is unknown. The elements include those of weights. Operations that use each weight once (LSTM, SVDF)
-    therefore need no formula.
+    None if a shape is unknown. The elements include those of weights. Operations that use each weight once (SVDF)
+    therefore need no count.
     """
-    positions = (*view.operation.inputs, *view.operation.outputs)
-    operands = [view.graph.operands[i] for i in positions]
-    shapes = [o.dimensions for o in operands if is_tensor(o.type) and o.lifetime != OperandLifeTime.NO_VALUE]
-    if not all(shape and 0 not in shape for shape in shapes):
+    operands = [(i, view.graph.operands[i]) for i in (*view.operation.inputs, *view.operation.outputs)]
+    shapes = _known_shapes(view)
+    if any(is_tensor(o.type) and o.lifetime != OperandLifeTime.NO_VALUE and i not in shapes for i, o in operands):
         return None
-    if (formula := MULTIPLY_ADDS.get(view.type)) is not None:
-        return formula.count(*(view.operand(name).dimensions for name in formula.of))
-    return sum(map(prod, shapes))
+    count = count_multiply_adds(view, shapes)
+    return sum(prod(shapes.get(i, (0,))) for i, _ in operands) if count is None else count
+
+
+def _known_shapes(view: OperationView) -> dict[int, Shape]:
+    """Return the shapes of an operation's tensors that are declared, by operand."""
+    operands = view.graph.operands
+    known = {}
+    for i in (*view.operation.inputs, *view.operation.outputs):
+        shape, lifetime = operands[i].dimensions, operands[i].lifetime
+        if shape and 0 not in shape and is_tensor(operands[i].type) and lifetime != OperandLifeTime.NO_VALUE:
+            known[i] = shape
+    return known

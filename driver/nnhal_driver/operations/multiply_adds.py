@@ -4,13 +4,24 @@
     def filter_multiply_adds(output: Shape, weights: Shape) -> int:
         return prod(output) * prod(weights[1:])
 
-`nnhal_driver.compilation.cost` uses the counts. For all other operations it counts elements.
+Work of another kind counts as the multiply-adds that a slow CPU does meanwhile, 2 ns each: a comparison of a sort, or
+the Python code of a time step. All other operations have no count: `nnhal_driver.compilation.cost` counts the elements
+of their tensors.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from nnhal_driver.graph import OperationView
+from nnhal_driver.operations.call import Shape
 
 Count = Callable[..., int]
+
+STEP = 2**15
+"""Work of some numpy calls on small arrays."""
+SORTING = 2**7
+"""Work of a sort for each element."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +29,7 @@ class MultiplyAdds:
     """A registered count.
 
     Attributes:
-        of: names of the arguments whose shapes `count` takes.
+        of: names of the arguments that `count` takes: the shapes of tensors, and the values of scalars.
         count: returns the number of multiply-adds. The shapes are known and not empty. They may have any other rank
             than the operation requires: they are declarations, which no shape rule has checked.
     """
@@ -41,3 +52,23 @@ def multiply_adds(*types: int, of: Sequence[str]) -> Callable[[Count], Count]:
         return count
 
     return register
+
+
+def count_multiply_adds(view: OperationView, shapes: Mapping[int, Shape]) -> int | None:
+    """Return the multiply-adds of an operation. None if it has no count, or an argument of it is unknown.
+
+    `shapes`: the known shapes of tensors by operand, none of them empty.
+    """
+    if (registered := MULTIPLY_ADDS.get(view.type)) is None:
+        return None
+    arguments: list[Any] = []
+    for name in registered.of:
+        position = view.positions.get(name, -1)
+        value = view.constant(name)
+        if value is not None and not value.ndim:
+            arguments.append(int(value))
+        elif position in shapes:
+            arguments.append(shapes[position])
+        else:
+            return None
+    return max(0, registered.count(*arguments))

@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from enum import Enum
+from math import prod
 
 from nnhal.types import FusedActivationFunc
 from nnhal_driver.operations.call import OperationCall, Shape
+from nnhal_driver.operations.multiply_adds import STEP
 
 TANH = 4
 SIGMOID = 6
@@ -109,3 +111,9 @@ def bidirectional_shapes(call: OperationCall, forward: int, backward: int, state
         f"it has {len(shapes)} or {len(shapes) + len(states)}",
     )
     return [*shapes, *states][:count]
+
+
+def step_multiply_adds(sequence: Shape, *weights: Shape) -> int:
+    """Return the multiply-adds of a layer whose time steps use each weight once for each batch, and their overhead."""
+    steps = sequence[:-1]
+    return STEP * max(steps, default=1) + prod(steps) * sum(map(prod, weights))

@@ -22,7 +22,7 @@ from nnhal_driver.backends.litert.writer import Value
 from nnhal_driver.backends.reference.kernel import KERNELS, RANDOM
 from nnhal_driver.graph import Graph, OperationView
 from nnhal_driver.operations.call import Shape
-from nnhal_driver.operations.multiply_adds import MULTIPLY_ADDS
+from nnhal_driver.operations.multiply_adds import count_multiply_adds
 
 _MIN_TOTAL = 64 * 2**20
 _MAX_GROWTH = 4
@@ -114,10 +114,8 @@ class GraphConstants:
     def _work(self, view: OperationView, outputs: Mapping[int, Shape]) -> int:
         """Return the multiply-adds of an operation, or the elements of its arguments if it does not multiply."""
         shapes = {o: self.shape(o) for o in view.operation.inputs if o in self} | dict(outputs)
-        counted = MULTIPLY_ADDS.get(view.type)
-        if counted is None:
-            return sum(map(prod, shapes.values()))
-        return counted.count(*(shapes[view.positions[name]] for name in counted.of))
+        count = count_multiply_adds(view, shapes)
+        return sum(map(prod, shapes.values())) if count is None else count
 
     def _compute(self, operand: int) -> AnyArray:
         """Return a result, computed with all results that it needs. Each is freed when nothing more needs it."""

@@ -1,7 +1,10 @@
 """Shapes of RANDOM_MULTINOMIAL and LSH_PROJECTION."""
 
+from math import prod
+
 from nnhal.types import ErrorStatus, OperationType
 from nnhal_driver.operations.call import OperationCall, Shape
+from nnhal_driver.operations.multiply_adds import multiply_adds
 from nnhal_driver.operations.sequence import matrix_shape
 from nnhal_driver.operations.shape import require_shape, shape_rule
 
@@ -34,3 +37,15 @@ def lsh_projection(call: OperationCall) -> list[Shape]:
     if kind == DENSE:
         require_shape(call, "weight", rows)
     return [(hashes * bits,) if kind == DENSE else (hashes,)]
+
+
+@multiply_adds(OperationType.RANDOM_MULTINOMIAL, of=("logits", "num_samples"))
+def sampling_work(logits: Shape, samples: int) -> int:
+    """Count a random number, and a search, for each sample."""
+    return logits[0] * (2**6 * samples + 2**10)
+
+
+@multiply_adds(OperationType.LSH_PROJECTION, of=("hash", "input"))
+def hashing_work(seeds: Shape, rows: Shape) -> int:
+    """Count the fingerprint of each row for each seed."""
+    return prod(seeds) * (2**6 * rows[0] + 2**5 * prod(rows))

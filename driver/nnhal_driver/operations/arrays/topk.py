@@ -1,7 +1,10 @@
 """Shapes of TOPK_V2."""
 
+from math import prod
+
 from nnhal.types import OperationType
 from nnhal_driver.operations.call import OperationCall, Shape
+from nnhal_driver.operations.multiply_adds import SORTING, multiply_adds
 from nnhal_driver.operations.shape import require_quantization, require_same_quantization, shape_rule
 
 
@@ -14,3 +17,9 @@ def topk_v2(call: OperationCall) -> list[Shape]:
     k = call.integer("k")
     call.require(1 <= k <= last, f"k is {k}; it must be in 1..{last}")
     return [(*rest, k), (*rest, k)]
+
+
+@multiply_adds(OperationType.TOPK_V2, of=("input",))
+def sorting_work(shape: Shape) -> int:
+    """Count the comparisons of a sort."""
+    return SORTING * prod(shape)

@@ -1,9 +1,12 @@
 """Shapes of activations: RELU, RELU1, RELU6, LOGISTIC, TANH, ELU, HARD_SWISH, PRELU, SOFTMAX, LOG_SOFTMAX."""
 
+from math import prod
+
 import numpy as np
 
 from nnhal.types import OperationType
 from nnhal_driver.operations.call import OperationCall, Shape
+from nnhal_driver.operations.multiply_adds import STEP, multiply_adds
 from nnhal_driver.operations.shape import (
     broadcast_shape,
     require_output_quantization,
@@ -71,3 +74,9 @@ def log_softmax(call: OperationCall) -> list[Shape]:
     shape = call.shape("logits")
     call.axis(len(shape))
     return [shape]
+
+
+@multiply_adds(OperationType.LOG_SOFTMAX, of=("logits",))
+def summation_work(shape: Shape) -> int:
+    """Count a step for each index along the axis, and exponentials in float64."""
+    return STEP * max(shape) // 8 + 2**4 * prod(shape)

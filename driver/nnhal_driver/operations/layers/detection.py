@@ -3,10 +3,13 @@
 BOX_WITH_NMS_LIMIT and GENERATE_PROPOSALS already select their boxes here, because the output shape is their number.
 """
 
+from math import prod
+
 from nnhal.types import OperandType, OperationType
 from nnhal_driver.operations.boxes import check_coordinates, check_order, check_rows, real_values
 from nnhal_driver.operations.call import OperationCall, Shape
 from nnhal_driver.operations.geometry import image_shape
+from nnhal_driver.operations.multiply_adds import SORTING, STEP, multiply_adds
 from nnhal_driver.operations.selection import NMS_KERNELS, proposals, selected_boxes
 from nnhal_driver.operations.sequence import matrix_shape
 from nnhal_driver.operations.shape import require_same_quantization, require_shape, shape_rule
@@ -85,3 +88,27 @@ def detection_postprocessing(call: OperationCall) -> list[Shape]:
     if not regular:
         detections *= call.integer("max_classes_per_detection")
     return [(batches, detections), (batches, detections, 4), (batches, detections), (batches,)]
+
+
+def _selection_work(boxes: int, limit: int) -> int:
+    """Count a sort, and the overlaps of all boxes with each of those that are selected."""
+    selected = min(boxes, limit) if limit >= 0 else boxes
+    return SORTING * boxes + selected * (STEP + 2**5 * boxes)
+
+
+@multiply_adds(OperationType.BOX_WITH_NMS_LIMIT, of=("scores", "max_num_detections"))
+def class_selection_work(scores: Shape, limit: int) -> int:
+    """Count the selection of each class."""
+    return prod(scores[1:]) * _selection_work(scores[0], limit)
+
+
+@multiply_adds(OperationType.GENERATE_PROPOSALS, of=("scores", "post_nms_max"))
+def proposal_work(scores: Shape, limit: int) -> int:
+    """Count the selection of each image."""
+    return scores[0] * _selection_work(prod(scores[1:]), limit)
+
+
+@multiply_adds(OperationType.DETECTION_POSTPROCESSING, of=("scores", "max_num_detections"))
+def detection_work(scores: Shape, limit: int) -> int:
+    """Count the selection of each class of each image."""
+    return scores[0] * prod(scores[2:]) * _selection_work(max(scores[1:], default=1), limit)

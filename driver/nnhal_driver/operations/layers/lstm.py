@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from nnhal.types import OperationType
 from nnhal_driver.operations.call import OperationCall, Shape
+from nnhal_driver.operations.multiply_adds import multiply_adds
 from nnhal_driver.operations.sequence import (
     Linking,
     all_or_none,
@@ -12,6 +13,7 @@ from nnhal_driver.operations.sequence import (
     linking_mode,
     matrix_shape,
     sequence_shape,
+    step_multiply_adds,
 )
 from nnhal_driver.operations.shape import require_shape, shape_rule
 
@@ -161,3 +163,21 @@ def bidirectional_sequence_lstm(call: OperationCall) -> list[Shape]:
     forward = lstm_cell(call, "fw_", batches, size, aux_size)
     backward = lstm_cell(call, "bw_", batches, aux_size if mode == Linking.PARALLEL else size, aux_size)
     return bidirectional_shapes(call, forward.output, backward.output, [*forward.states, *backward.states])
+
+
+@multiply_adds(
+    *(OperationType.LSTM, OperationType.UNIDIRECTIONAL_SEQUENCE_LSTM),
+    of=("input", "input_to_output_weights", "recurrent_to_output_weights"),
+)
+def lstm_multiply_adds(sequence: Shape, *weights: Shape) -> int:
+    """Count the weights of all gates, and as many of a projection."""
+    return (len(GATES) + 1) * step_multiply_adds(sequence, *weights)
+
+
+@multiply_adds(
+    OperationType.BIDIRECTIONAL_SEQUENCE_LSTM,
+    of=("input", "fw_input_to_output_weights", "fw_recurrent_to_output_weights"),
+)
+def bidirectional_lstm_multiply_adds(sequence: Shape, *weights: Shape) -> int:
+    """Count both directions, which may each have an auxiliary input."""
+    return 3 * lstm_multiply_adds(sequence, *weights)

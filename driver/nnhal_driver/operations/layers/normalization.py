@@ -1,7 +1,10 @@
 """Shapes of L2_NORMALIZATION, LOCAL_RESPONSE_NORMALIZATION and INSTANCE_NORMALIZATION."""
 
+from math import prod
+
 from nnhal.types import OperationType
 from nnhal_driver.operations.call import OperationCall, Shape
+from nnhal_driver.operations.multiply_adds import multiply_adds
 from nnhal_driver.operations.shape import require_output_quantization, shape_rule
 
 
@@ -30,3 +33,9 @@ def instance_normalization(call: OperationCall) -> list[Shape]:
     shape = call.shape("input")
     call.require(len(shape) == 4, f"input has rank {len(shape)}; it must be 4")
     return [shape]
+
+
+@multiply_adds(OperationType.LOCAL_RESPONSE_NORMALIZATION, of=("input", "radius"))
+def neighborhood_work(shape: Shape, radius: int) -> int:
+    """Count the neighbors of each element."""
+    return prod(shape) * (2 * min(radius, max(shape)) + 1)

@@ -1,8 +1,11 @@
 """Shapes of AVERAGE_POOL_2D, MAX_POOL_2D and L2_POOL_2D."""
 
+from math import prod
+
 from nnhal.types import OperationType
 from nnhal_driver.operations.call import OperationCall, Shape
 from nnhal_driver.operations.geometry import Window, shape_in_layout, sliding_window
+from nnhal_driver.operations.multiply_adds import multiply_adds
 from nnhal_driver.operations.shape import shape_rule
 
 MAX_FILTER = 2**20
@@ -33,3 +36,12 @@ def pool_2d(call: OperationCall) -> list[Shape]:
     space = pool_window(call)
     call.activation()
     return [shape_in_layout(call, space.output_shape(space.channels))]
+
+
+@multiply_adds(
+    *(OperationType.AVERAGE_POOL_2D, OperationType.MAX_POOL_2D, OperationType.L2_POOL_2D),
+    of=("output", "filter_width", "filter_height"),
+)
+def window_work(output: Shape, width: int, height: int) -> int:
+    """Count the cells of a window along each axis."""
+    return 4 * prod(output) * (width + height)

@@ -4,7 +4,8 @@ from math import isfinite, log2
 
 from nnhal.types import ErrorStatus, OperationType
 from nnhal_driver.operations.call import OperationCall, Shape
-from nnhal_driver.operations.layers.lstm import BIASES, GATES, check_clips, lstm_cell
+from nnhal_driver.operations.layers.lstm import BIASES, GATES, check_clips, lstm_cell, lstm_multiply_adds
+from nnhal_driver.operations.multiply_adds import multiply_adds
 from nnhal_driver.operations.sequence import matrix_shape
 from nnhal_driver.operations.shape import require_input_quantization, require_shape, shape_rule
 
@@ -74,3 +75,9 @@ def _check_quantization(call: OperationCall) -> None:
         exponent == _STATE_EXPONENT_16BIT,
         f"prev_cell_state has scale 2^{exponent}; it must be 2^{_STATE_EXPONENT_16BIT}",
     )
+
+
+multiply_adds(
+    *(OperationType.QUANTIZED_LSTM, OperationType.QUANTIZED_16BIT_LSTM),
+    of=("input", "input_to_output_weights", "recurrent_to_output_weights"),
+)(lstm_multiply_adds)

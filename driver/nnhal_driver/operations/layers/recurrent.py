@@ -2,6 +2,7 @@
 
 from nnhal.types import ErrorStatus, OperationType
 from nnhal_driver.operations.call import OperationCall, Shape
+from nnhal_driver.operations.multiply_adds import multiply_adds
 from nnhal_driver.operations.sequence import (
     Linking,
     bidirectional_shapes,
@@ -9,6 +10,7 @@ from nnhal_driver.operations.sequence import (
     linking_mode,
     matrix_shape,
     sequence_shape,
+    step_multiply_adds,
 )
 from nnhal_driver.operations.shape import require_shape, shape_rule
 
@@ -75,3 +77,17 @@ def bidirectional_sequence_rnn(call: OperationCall) -> list[Shape]:
         for name, (_, units) in zip(AUX_WEIGHTS, (forward, backward), strict=True):
             require_shape(call, name, (units, aux_size))
     return bidirectional_shapes(call, forward[1], backward[1], [forward, backward])
+
+
+@multiply_adds(
+    *(OperationType.RNN, OperationType.UNIDIRECTIONAL_SEQUENCE_RNN), of=("input", "weights", "recurrent_weights")
+)
+def rnn_multiply_adds(sequence: Shape, *weights: Shape) -> int:
+    """Count each weight once for each time step and batch."""
+    return step_multiply_adds(sequence, *weights)
+
+
+@multiply_adds(OperationType.BIDIRECTIONAL_SEQUENCE_RNN, of=("input", "fw_weights", "fw_recurrent_weights"))
+def bidirectional_rnn_multiply_adds(sequence: Shape, *weights: Shape) -> int:
+    """Count both directions, which may each have an auxiliary input."""
+    return 3 * step_multiply_adds(sequence, *weights)

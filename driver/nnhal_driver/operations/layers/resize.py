@@ -1,10 +1,13 @@
 """Shapes of RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR."""
 
+from math import prod
+
 import numpy as np
 
 from nnhal.types import OperationType
 from nnhal_driver.operations.call import OperationCall, Shape
 from nnhal_driver.operations.geometry import image_shape, shape_in_layout
+from nnhal_driver.operations.multiply_adds import multiply_adds
 from nnhal_driver.operations.shape import shape_rule
 
 
@@ -36,3 +39,9 @@ def resize(call: OperationCall) -> list[Shape]:
             call, (batches, output_size(call, "height", height), output_size(call, "width", width), channels)
         )
     ]
+
+
+@multiply_adds(OperationType.RESIZE_BILINEAR, of=("output",))
+def blending_work(output: Shape) -> int:
+    """Count four cells for each cell of the output."""
+    return 2**6 * prod(output)

@@ -1,5 +1,7 @@
 """Shapes of ROI_ALIGN, ROI_POOLING and HEATMAP_MAX_KEYPOINT."""
 
+from math import prod
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -7,6 +9,7 @@ from nnhal.types import OperationType
 from nnhal_driver.operations.boxes import COORDINATE_SCALE, Reals, check_coordinates, check_order, check_rows
 from nnhal_driver.operations.call import OperationCall, Shape
 from nnhal_driver.operations.geometry import image_shape, shape_in_layout
+from nnhal_driver.operations.multiply_adds import STEP, multiply_adds
 from nnhal_driver.operations.shape import require_shape, shape_rule
 
 MAX_SAMPLING_RATIO = 256
@@ -92,3 +95,16 @@ def heatmap_max_keypoint(call: OperationCall) -> list[Shape]:
     check_coordinates(call, "boxes", output="keypoint")
     check_order(call, "boxes", box_coordinates(call, "boxes"))
     return [(count, keypoints), (count, keypoints, 2)]
+
+
+@multiply_adds(OperationType.ROI_ALIGN, of=("input", "output", "height_sampling_ratio", "width_sampling_ratio"))
+def sample_work(image: Shape, output: Shape, *ratios: int) -> int:
+    """Count the samples of each cell. Without a ratio, all cells of a region are at most one for each pixel."""
+    samples = prod(ratios) if min(ratios) > 0 else prod(image[1:])
+    return output[0] * STEP + 2**5 * prod(output[:1] if min(ratios) == 0 else output) * samples
+
+
+@multiply_adds(OperationType.ROI_POOLING, of=("input", "rois"))
+def region_work(image: Shape, regions: Shape) -> int:
+    """Count the image once for each region."""
+    return regions[0] * (STEP + 4 * prod(image[1:]))

@@ -95,5 +95,7 @@ def _replace_nan(call: OperationCall, best: float) -> tuple[AnyArray, int]:
     axis = call.axis(array.ndim)
     if not np.issubdtype(array.dtype, np.floating):
         return array, axis
-    index = np.arange(array.shape[axis]).reshape([-1] + [1] * (array.ndim - 1 - axis))
-    return np.where(np.isnan(array), np.where(index == 0, best, -best).astype(array.dtype), array), axis
+    finite = np.where(np.isnan(array), array.dtype.type(-best), array)
+    front = (slice(None),) * axis + (slice(0, 1),)
+    np.copyto(finite[front], best, where=np.isnan(array[front]))
+    return finite, axis
