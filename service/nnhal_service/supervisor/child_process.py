@@ -101,7 +101,7 @@ class ChildProcess:
             return
         now = time.monotonic()
         self._report_end(how)
-        self._start_at = now + self._restarts.delay(now - self._started_at, crashed=True)
+        self._start_at = now + self._restarts.delay(now - self._started_at, unexplained=True)
         self._clean_up()
 
     def _report_end(self, how: str) -> None:

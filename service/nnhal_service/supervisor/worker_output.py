@@ -91,13 +91,13 @@ class WorkerOutput:
         if not (line := line.rstrip()):
             return
         now, omitted = time.monotonic(), 0
-        for allowed, text in ((_EQUAL, line), (_ALIKE, _NUMBER.sub(b"", line)), (_ALL, b"")):
-            since, lines, before = self._known.pop((allowed, text), (now, 0, 0))
+        for allowed, kind in ((_EQUAL, line), (_ALIKE, _NUMBER.sub(b"", line)), (_ALL, b"")):
+            since, lines, before = self._known.pop((allowed, kind), (now, 0, 0))
             omitted += before
             if now - since >= _INTERVAL_S:
                 since, lines = now, 0
             is_full = lines >= allowed
-            self._known[allowed, text] = (since, lines, omitted + 1) if is_full else (since, lines + 1, 0)
+            self._known[allowed, kind] = (since, lines, omitted + 1) if is_full else (since, lines + 1, 0)
             if len(self._known) > _MAX_KNOWN:
                 del self._known[next(iter(self._known))]
             if is_full:
