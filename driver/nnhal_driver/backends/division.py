@@ -6,7 +6,7 @@ work on blocks. The results have the same bits. Only sums of floats along more t
 differently. Small tensors are ordinary arrays, and cost nothing more.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
 from math import prod
@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from nnhal.types import AnyArray
-from nnhal_driver.operations.call import OperationCall, Shape
+from nnhal_driver.graph import OperationView
+from nnhal_driver.operations.call import OperationCall, Shape, Values
 from nnhal_driver.scheduling.paced_check import proceed
 
 LARGE = 2**21
@@ -28,9 +29,32 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class DividedCall(OperationCall):
-    """Call whose arguments are divided if the tensors are large."""
+    """Call whose arguments are divided if the tensors are large.
 
-    __slots__ = ()
+    Attributes:
+        elements: number of elements of the inputs; of all tensors if the shapes of the outputs are known.
+    """
+
+    __slots__ = ("elements",)
+
+    def __init__(
+        self,
+        view: OperationView,
+        values: Values,
+        memo: dict[str, object],
+        inferred: Mapping[str, object] | None = None,
+        check: Callable[[], None] = proceed,
+        elements: int = 0,
+    ) -> None:
+        super().__init__(view, values, memo, inferred, check)
+        self.elements = elements
+        if not elements:
+            inputs = (values[i] for i in view.operation.inputs)
+            self.elements = sum(value.size for value in inputs if value is not None)
+
+    def expect(self, shapes: Sequence[Shape]) -> None:
+        """Count the elements of the outputs, whose shapes are known now."""
+        self.elements += sum(map(prod, shapes))
 
     def array(self, name: str) -> AnyArray:
         """Return the value of an argument. Raises as `OperationCall.array`."""

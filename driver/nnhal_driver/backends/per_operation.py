@@ -32,7 +32,7 @@ from nnhal_driver.backends.api import (
     SubgraphView,
     Support,
 )
-from nnhal_driver.backends.division import LARGE, divide, plain
+from nnhal_driver.backends.division import LARGE, DividedCall, divide, plain
 from nnhal_driver.backends.memory import MemoryManager
 from nnhal_driver.operations import infer
 from nnhal_driver.operations.call import OperationCall, Shape
@@ -67,7 +67,7 @@ class _Registration:
 class PerOperationBackend(Backend):
     """A backend with a workload for each operation, from creators (`creator`) or from its own `workload`."""
 
-    _call_type: ClassVar[type[OperationCall]] = OperationCall
+    _divides: ClassVar[bool] = False
     _registrations: ClassVar[dict[tuple[str, int], _Registration]] = {}
 
     def __init_subclass__(cls, **arguments: Any) -> None:
@@ -174,7 +174,7 @@ class PerOperationBackend(Backend):
         steps = []
         for view in subgraph.operations:
             options.check()
-            arguments = view, create_workload(view), self._call_type, options.tensor_bytes, extension_types
+            arguments = view, create_workload(view), self._divides, options.tensor_bytes, extension_types
             is_own = is_extension(view.type)
             steps.append(_ExtensionStep(*arguments, self.output_shapes) if is_own else _Step(*arguments))
         return _Sequence(subgraph, steps, extension_types)
@@ -197,13 +197,13 @@ class _Step:
         self,
         view: OperationView,
         workload: Workload,
-        call_type: type[OperationCall],
+        divides: bool,
         tensor_bytes: int,
         extension_types: _ExtensionDtypes,
     ) -> None:
         self.view = view
         self._workload = workload
-        self._call_type = call_type
+        self._divides = divides
         self._tensor_bytes = tensor_bytes
         self._memo: dict[str, object] = {}
         self._varying = [i for i in view.operation.inputs if i not in view.graph.constants]
@@ -240,16 +240,19 @@ class _Step:
         key = (*[None if (value := values[i]) is None else value.shape for i in self._varying], *declared)
         if (inference := self._inferences.get(key)) is not None:
             shapes, shared, elements_ = inference
-            call_type = self._call_type if elements_ > LARGE else OperationCall
-            call = call_type(self.view, values, self._memo, shared, check)
-            call.elements = elements_
-            return call, shapes
-        call = self._call_type(self.view, values, self._memo, check=check)
-        shapes = infer(call, declared, self._tensor_bytes)
+            if elements_ > LARGE:
+                return DividedCall(self.view, values, self._memo, shared, check, elements_), shapes
+            return OperationCall(self.view, values, self._memo, shared, check), shapes
+        call_type = DividedCall if self._divides else OperationCall
+        call = call_type(self.view, values, self._memo, check=check)
+        shapes, elements_ = infer(call, declared, self._tensor_bytes), 0
+        if isinstance(call, DividedCall):
+            call.expect(shapes)
+            elements_ = call.elements
         if not call.reads_values:
             if len(self._inferences) > 64:  # bounds the memory if a client keeps sending new shapes
                 self._inferences.clear()
-            self._inferences[key] = shapes, dict(call.inferred), call.elements
+            self._inferences[key] = shapes, dict(call.inferred), elements_
         return call, shapes
 
 
@@ -260,12 +263,12 @@ class _ExtensionStep(_Step):
         self,
         view: OperationView,
         workload: Workload,
-        call_type: type[OperationCall],
+        divides: bool,
         tensor_bytes: int,
         extension_types: _ExtensionDtypes,
         output_shapes: Callable[[OperationCall], Sequence[Shape] | None],
     ) -> None:
-        super().__init__(view, workload, call_type, tensor_bytes, extension_types)
+        super().__init__(view, workload, divides, tensor_bytes, extension_types)
         self._output_shapes = output_shapes
 
     def run(self, values: dict[int, AnyArray | None], outputs: dict[int, Output], check: Callable[[], None]) -> None:

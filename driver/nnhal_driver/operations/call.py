@@ -30,11 +30,10 @@ class OperationCall:
         check: called between the steps of long work. It raises a HalError if the run must end; do not catch it.
 
     Attributes:
-        elements: number of elements of all tensors, of the outputs as soon as their shapes are inferred.
         reads_values: whether the value of an argument that is not constant has been read.
     """
 
-    __slots__ = ("_memo", "_values", "check", "elements", "inferred", "reads_values", "view")
+    __slots__ = ("_memo", "_values", "check", "inferred", "reads_values", "view")
 
     def __init__(
         self,
@@ -46,7 +45,6 @@ class OperationCall:
     ) -> None:
         self.view = view
         self.check = check
-        self.elements = 0
         self.reads_values = False
         self.inferred = dict(inferred) if inferred else {}
         self._values = values
@@ -56,13 +54,6 @@ class OperationCall:
         """Return whether an argument is present and has a value."""
         position = self.view.positions.get(name)
         return position is not None and self._values[position] is not None
-
-    def count_inputs(self) -> None:
-        """Set `elements` to the number of elements of the inputs."""
-        self.elements = 0
-        for position in self.view.operation.inputs:
-            if (value := self._values[position]) is not None:
-                self.elements += value.size
 
     def array(self, name: str) -> AnyArray:
         """Return the value of an argument, which may be a constant.

@@ -12,7 +12,6 @@ the result with the declared shapes.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from math import prod
 
 from nnhal.errors import limit_exceeded
 from nnhal.operations import SIGNATURES
@@ -85,10 +84,8 @@ def infer(call: OperationCall, declared: Sequence[Shape], tensor_bytes: int = MA
         require_max_rank(call, "input")
     if not rule.requantizes:
         require_same_quantization(call)
-    call.count_inputs()
     computed = rule.rule(call)
     sizes = [byte_size(_output(call, i).type, shape) for i, shape in enumerate(computed)]
-    call.elements += sum(map(prod, computed))
     return check_shapes(call, declared, computed, sizes, tensor_bytes)
 
 

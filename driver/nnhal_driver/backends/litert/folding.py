@@ -159,8 +159,7 @@ def _run(view: OperationView, values: Mapping[int, AnyArray | None], shapes: Seq
     """Return the results of an operation by operand, read-only."""
     outputs = view.operation.outputs
     call = DividedCall(view, {**values, **dict.fromkeys(outputs)}, {}, check=view.graph.check)
-    call.count_inputs()
-    call.elements += sum(map(prod, shapes))
+    call.expect(shapes)
     result = KERNELS[view.type](call)
     arrays = [result] if isinstance(result, np.ndarray) else result
     for o, array, shape in zip(outputs, arrays, shapes, strict=True):

@@ -1,7 +1,6 @@
 """The backend CpuRef, which supports every operation that has a kernel."""
 
 from nnhal_driver.backends.api import OperationView, Support
-from nnhal_driver.backends.division import DividedCall
 from nnhal_driver.backends.per_operation import PerOperationBackend, Workload
 from nnhal_driver.backends.reference.kernel import KERNELS
 from nnhal_driver.backends.registry import register
@@ -14,7 +13,7 @@ class CpuRef(PerOperationBackend):
 
     id = "CpuRef"
     version = "1"
-    _call_type = DividedCall
+    _divides = True
 
     def supports(self, operation: OperationView) -> Support:
         """Return support for every operation that has a kernel, in all types that its signature allows."""
