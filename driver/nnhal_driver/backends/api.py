@@ -40,8 +40,8 @@ keep working. A new major version may break them. Each addition is listed here a
 
 1.0: id, version, supports, compile, execute, capabilities, performance.
 1.1: load, save, fingerprint, extensions, optimize, the hooks, memory, layouts, and profile of a run.
-1.2: hooks for networks, `CompileOptions.network`, `check` and `reserve`; close, use_allocator, device_type, and a
-factory that takes `BackendOptions`; create_memory_manager, `CompileOptions.memory` and `MemoryManager.on_allocate`;
+1.2: hooks for networks, `CompileOptions.network`, `check` and `reserve`; close, use_allocator, device_type,
+stops_between_operations, and a factory that takes `BackendOptions`; create_memory_manager, `CompileOptions.memory` and `MemoryManager.on_allocate`;
 `CompileOptions.reserve`; creator, output_shapes and create_workload_factory of `PerOperationBackend`;
 `CompiledSubgraph.device_operands` and `Run.defer`; create_profiling_context and `Profile.execution`.
 """
@@ -314,6 +314,9 @@ class Backend(ABC):
     """Id, unique among backends."""
     version: str
     """Version of the backend itself, part of the device's version string. The host adds a digest of its files."""
+
+    stops_between_operations: bool = True
+    """Whether long calls of `execute` call `Run.check` as they go. Otherwise the host divides long partitions. (1.2)"""
 
     device_type: DeviceType = DeviceType.CPU
     """Kind of the hardware: the type of a device whose first backend this is, unless its operator sets one. (1.2)"""

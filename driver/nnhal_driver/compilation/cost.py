@@ -12,7 +12,7 @@ chains of sums as one partition; `python -m tests.benchmark.cpu_ref` measures th
   on its backend, because a superfluous boundary costs less than an operation on the wrong backend.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 
 from nnhal.types import OperandLifeTime, is_tensor
@@ -30,6 +30,8 @@ SLOW_NS = 2
 """Nanoseconds of a multiply-add on a slow CPU without acceleration."""
 PASSES = 8
 """Work of an element of a tensor: kernels of quantized and transcendental functions take several passes."""
+LONG_STEPS = 2**31
+"""Work that takes an accelerated backend some 200 ms. A longer call would not notice a deadline in time."""
 LONGEST_NS = 2**63 - 1
 """Longest estimate. A model may declare shapes that no execution can have, and other processes read 64-bit numbers."""
 
@@ -37,6 +39,20 @@ LONGEST_NS = 2**63 - 1
 def estimate_duration_ns(graphs: Iterable[Graph]) -> int:
     """Return an upper estimate of the duration of an execution, in ns: of each operation once, however slow the CPU."""
     return min(SLOW_NS * sum(estimate_steps(view) for graph in graphs for view in graph.operations), LONGEST_NS)
+
+
+def divide_long(graph: Graph, operations: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yield the operations of a partition in parts that a call of the backend may run as a whole, in order."""
+    part: list[int] = []
+    work = 0
+    for i in sorted(operations):
+        steps = estimate_steps(graph.operations[i])
+        if part and work + steps > LONG_STEPS:
+            yield tuple(part)
+            part, work = [], 0
+        part.append(i)
+        work += steps
+    yield tuple(part)
 
 
 def estimate_steps(view: OperationView) -> int:

@@ -28,7 +28,7 @@ from nnhal_driver.backends.api import Backend, Support
 from nnhal_driver.backends.boundary.answers import extensions, support
 from nnhal_driver.backends.boundary.isolation import is_isolated, isolated
 from nnhal_driver.compilation.constant_operations import Unit, add_constant_operations, constant_operations
-from nnhal_driver.compilation.cost import unprofitable_reason
+from nnhal_driver.compilation.cost import divide_long, unprofitable_reason
 from nnhal_driver.compilation.partitioning import DataFlow, Partitioner
 from nnhal_driver.execution.control_flow import DRIVER_ID
 from nnhal_driver.extension_types import ExtensionTypes, extension_types
@@ -154,7 +154,9 @@ class _SubgraphPlacer:
         partitions = []
         for unit in units:
             if backend := operations[unit.members[0]].backend:
-                partitions.append(Partition(self._graph.number, backend, tuple(sorted(unit.members))))
+                can_stop = unit.label < 0 or self._backends[unit.label].stops_between_operations
+                parts = [tuple(sorted(unit.members))] if can_stop else divide_long(self._graph, unit.members)
+                partitions += [Partition(self._graph.number, backend, part) for part in parts]
         return operations, partitions
 
     def _label(self, view: OperationView) -> int:

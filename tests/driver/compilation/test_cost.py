@@ -2,17 +2,36 @@
 
 from collections.abc import Sequence
 from math import prod
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+import nnhal.tflite
 from nnhal.types import Operand
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
-from nnhal_driver.compilation.cost import PASSES, SLOW_NS, estimate_duration_ns, estimate_steps
+from nnhal_driver.compilation import cost
+from nnhal_driver.compilation.cost import PASSES, SLOW_NS, divide_long, estimate_duration_ns, estimate_steps
 from nnhal_driver.graph import build_graphs
 from nnhal_driver.operations.multiply_adds import SORTING, STEP
-from tests.driver.one_operation import Value, boolean, float32, int32, int_tensor, model_of, tensor
+from tests.benchmark.figures import model_path
+from tests.driver.one_operation import (
+    Value,
+    boolean,
+    device,
+    execute,
+    float32,
+    int32,
+    int_tensor,
+    model_of,
+    prepare,
+    sample,
+    tensor,
+)
 
 F32, I32 = T.TENSOR_FLOAT32, T.TENSOR_INT32
 
@@ -66,3 +85,33 @@ def test_passes_over_known_tensors_count_if_the_output_is_unknown() -> None:
         Op.RESIZE_BILINEAR, [shaped(1, 4, 4, 2), int32(9), int32(9), boolean(False)], [tensor(F32)], constants=False
     )
     assert estimate_steps(build_graphs(model)[0].operations[0]) == PASSES * 32
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=30))
+def test_long_partitions_are_divided_in_order(lengths: list[int]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cost, "LONG_STEPS", 9)
+        patch.setattr(cost, "estimate_steps", lambda view: lengths[view])
+        graph: Any = SimpleNamespace(operations=range(len(lengths)))
+        parts = list(divide_long(graph, range(len(lengths))))
+    assert [i for part in parts for i in part] == list(range(len(lengths)))
+    work = [sum(lengths[i] for i in part) for part in parts]
+    assert max(work) <= 9
+    assert all(a + lengths[part[0]] > 9 for a, part in zip(work, parts[1:], strict=False))
+
+
+@pytest.mark.parametrize("name", ["kws_ref_model", "mobilenet_v2_1.0_224_quant", "trained_lstm", "vww_96_float"])
+def test_divided_partitions_give_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = nnhal.tflite.load(model_path(name))
+    results, counts = [], []
+    for limit in (cost.LONG_STEPS, 2**22):
+        monkeypatch.setattr(cost, "LONG_STEPS", limit)
+        outcome = prepare(model, device("CpuAcc"))
+        assert outcome.prepared_model is not None
+        rng = np.random.default_rng(0)
+        results.append(execute(outcome, [sample(rng, operand) for operand in outcome.prepared_model.inputs])[1])
+        counts.append(len(outcome.prepared_model.plan.nodes))
+    assert counts[0] == 1
+    assert counts[1] > 1 or name == "kws_ref_model"
+    for divided, whole in zip(results[1], results[0], strict=True):
+        np.testing.assert_array_equal(divided, whole)
