@@ -1,6 +1,6 @@
 """Conversion of a subgraph, with the shapes of its inputs, to a TFLite model."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nnhal.errors import HalError
@@ -22,6 +22,10 @@ from nnhal_driver.graph import OperationView
 from nnhal_driver.operations import SHAPE_RULES
 from nnhal_driver.operations.call import Shape
 from nnhal_driver.operations.shape import MAX_TENSOR_BYTES
+
+_MAX_LIVE_TENSORS = 2**14
+"""Most tensors in use at the same time. The engine compares each with all others in one call that nothing can end: it
+takes 0.2 s for 10,000, and 2.8 s for 40,000."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,10 @@ def check_operation(view: OperationView) -> None:
     if is_submodel(view):
         submodel_of(view)
         return
+    form = _form(view, known)
+    converted: set[Hashable] = view.graph.annotations.setdefault(check_operation, set())
+    if form in converted:
+        return
     if view.type not in CONVERTERS or view.type not in SHAPE_RULES or view.arguments is None:
         raise Unsupported(f"{view.graph.operation_name(view.type)} has no counterpart in the engine")
     for name in view.arguments.inputs:
@@ -70,6 +78,20 @@ def check_operation(view: OperationView) -> None:
             raise Unsupported(f"the shape of {name} is not known before execution", f"{name} with known dimensions")
     network = Network(known.constants, known.shapes)
     _convert_call(network, known.calls.get(view.index) or _infer_call(view, known, known.shapes)[0])
+    converted.add(form)
+
+
+def _form(view: OperationView, known: StaticShapes) -> Hashable:
+    """Return all that the conversion of an operation depends on. Operations of equal forms are converted alike."""
+    operands, uses, shapes = view.graph.operands, view.graph.use_counts, known.shapes
+    numbers: dict[int, int] = {}
+    parts: list[Hashable] = [view.type, len(view.operation.inputs)]
+    for o in (*view.operation.inputs, *view.operation.outputs):
+        if o in known.constants:
+            parts.append(o)  # its value matters
+        else:
+            parts.append((operands[o], shapes.get(o), uses[o], numbers.setdefault(o, len(numbers))))
+    return tuple(parts)
 
 
 def static_shapes(subgraph: SubgraphView) -> list[Shape] | None:
@@ -111,14 +133,17 @@ def convert(
     """Convert a subgraph for inputs of the given shapes.
 
     Raises:
-        Unsupported: see `lower`.
+        Unsupported: see `lower`; or too many tensors are in use at the same time.
         HalError: raised by `check` or `reserve`.
     """
     lowered = lower(subgraph, shapes, tensor_bytes, check)
     check()
+    writer = lowered.writer
+    arena_bytes, live_tensors = writer.arena(lowered.part[2])
+    if live_tensors > _MAX_LIVE_TENSORS:
+        raise Unsupported(f"{live_tensors} tensors are in use at the same time", f"at most {_MAX_LIVE_TENSORS}")
     file = write_subgraphs([lowered.part], reserve)
     analyze_shapes(subgraph.graph).constants.forget()
-    writer = lowered.writer
     return ConvertedModel(
         file,
         lowered.inputs,
@@ -126,7 +151,7 @@ def convert(
         tuple(writer.operators),
         lowered.constants,
         bool(writer.variables),
-        writer.arena_bytes() + writer.packed_bytes(),
+        arena_bytes + writer.packed_bytes(),
     )
 
 

@@ -11,6 +11,7 @@ widened and outputs narrowed.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
@@ -41,7 +42,7 @@ FLOAT = TensorSpec("FLOAT32")
 INT32 = TensorSpec("INT32")
 BOOL = TensorSpec("BOOL")
 
-_TYPES = {
+_TYPES: dict[int, str] = {
     OperandType.TENSOR_FLOAT32: "FLOAT32",
     OperandType.TENSOR_FLOAT16: "FLOAT16",
     OperandType.TENSOR_INT32: "INT32",
@@ -78,9 +79,9 @@ def spec_of(operand: Operand) -> TensorSpec:
     Raises:
         Unsupported: the engine has no such type.
     """
-    if operand.type not in _TYPES:
+    name = _TYPES.get(operand.type)
+    if name is None:
         raise Unsupported(f"{type_name(operand.type)} has no counterpart in the engine")
-    name = _TYPES[OperandType(operand.type)]
     params = operand.extra_params
     if isinstance(params, SymmPerChannelQuantParams):
         return TensorSpec(name, Quantization(params.scales, (0,) * len(params.scales), params.channel_dim))
@@ -145,7 +146,7 @@ class Lowering:
         self.positions = call.view.positions
         self._deferred: list[Callable[[], None]] = []  # run in reverse order after the operation's own operators
 
-    @property
+    @cached_property
     def operation_name(self) -> str:
         """Name of the operation, which many operators of the engine have, too."""
         return OperationType(self.call.view.type).name

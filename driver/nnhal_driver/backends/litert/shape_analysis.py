@@ -7,6 +7,7 @@ operations on constants are constants (`litert.folding`).
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -75,7 +76,12 @@ def _placeholder(graph: Graph, index: int, shapes: Shapes) -> AnyArray | None:
     operand = graph.operands[index]
     if index not in shapes or operand.lifetime == OperandLifeTime.NO_VALUE:
         return None
-    return np.broadcast_to(np.zeros((), DTYPES[operand.type]), shapes[index])
+    return _zeros(operand.type, tuple(shapes[index]))
+
+
+@lru_cache(1024)
+def _zeros(type_: int, shape: Shape) -> AnyArray:
+    return np.broadcast_to(np.zeros((), DTYPES[type_]), shape)
 
 
 def infer_call(

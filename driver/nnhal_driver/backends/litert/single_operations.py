@@ -39,8 +39,9 @@ class SingleOperations:
             else:
                 self._parts.append((part, lowered))
         self._file = write_subgraphs([lowered.part for _, lowered in self._parts], options.reserve)
-        tensors = sum(lowered.writer.arena_bytes() for _, lowered in self._parts)
-        self._reservation = options.reserve(self._file.size + tensors)
+        writers = [(lowered.writer, lowered.part[2]) for _, lowered in self._parts]
+        size = sum(writer.arena(outputs)[0] + writer.packed_bytes() for writer, outputs in writers)
+        self._reservation = options.reserve(size)
         self._engine = SubgraphInterpreter(self._file.source, threads) if self._parts else None
         self._has_variables = any(lowered.writer.variables for _, lowered in self._parts)
 

@@ -7,7 +7,7 @@ value is freed immediately afterwards. So a model that is never written costs no
 import mmap
 import os
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import cast
@@ -201,20 +201,27 @@ class ModelWriter:
         """Names of the operators added so far."""
         return [operator.custom_code or operator.name for operator in self._operators]
 
-    def arena_bytes(self) -> int:
-        """Return the most bytes of tensors that an execution needs at the same time: the engine reuses their memory."""
+    def arena(self, outputs: Collection[int]) -> tuple[int, int]:
+        """Return the most bytes of tensors, and the most tensors, that an execution needs at the same time.
+
+        The engine reuses their memory, except that of the outputs.
+        """
+        kept = {*outputs, *self.variables}
         last_uses: dict[int, int] = {}
         for index, operator in enumerate(self._operators):
             last_uses.update(dict.fromkeys((*operator.inputs, *operator.outputs), index))
-        live = highest = 0
+        live = highest = count = most = 0
         seen: set[int] = set()
         for index, operator in enumerate(self._operators):
             used = {i for i in (*operator.inputs, *operator.outputs) if i >= 0 and not self._buffers[i]}
             live += sum(map(self._tensor_bytes, used - seen))
+            count += len(used - seen)
             seen |= used
-            highest = max(highest, live)
-            live -= sum(self._tensor_bytes(i) for i in used if last_uses[i] == index and i not in self.variables)
-        return highest
+            highest, most = max(highest, live), max(most, count)
+            ended = [i for i in used if last_uses[i] == index and i not in kept]
+            live -= sum(map(self._tensor_bytes, ended))
+            count -= len(ended)
+        return highest, most
 
     def packed_bytes(self) -> int:
         """Return the bytes of the constants that an interpreter may keep in a packed form, each on its own."""
