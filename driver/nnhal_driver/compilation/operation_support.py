@@ -1,6 +1,6 @@
 """Operations that backends support, without a model: by the type of their leading operand."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -63,6 +63,17 @@ def list_support(backends: Sequence[Backend]) -> tuple[OperationSupport, ...]:
                     answers[backend.id] = answer
         found += [OperationSupport(type_.name, name, answers) for name, answers in by_type.items()]
     return tuple(found)
+
+
+def example_graphs() -> Iterator[tuple[int, int, Graph]]:
+    """Yield a graph of one operation with shapes for each type of its leading operand, with both types."""
+    for type_ in filter(SIGNATURES.__contains__, OperationType):
+        seen = set()
+        for inputs, outputs in operation_rows(type_):
+            leading, graph = inputs[leading_input(type_)], _example(type_, inputs, outputs)
+            if graph is not None and leading not in seen:
+                seen.add(leading)
+                yield type_, leading, graph
 
 
 def _ask(backend: Backend, plain: Graph, example: Graph | None) -> tuple[SupportState, str]:

@@ -65,9 +65,9 @@ def doctor(
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Option for its factory. May be repeated.")
     ] = None,
 ) -> None:
-    """Load a plug-in in a process of its own, and compare what it provides with what this host supports.
+    """Load a plug-in in a process of its own, compare it with what this host supports, and try its operations.
 
-    The exit code is 1 if a service would not use it.
+    The exit code is 1 if a service would not use it, or if a method raises or gives an answer that cannot be true.
     """
     require_linux("`nnhal backends doctor`")
     if not file.is_file():

@@ -4,8 +4,8 @@
 
     python -P -m nnhal_driver.backends.plugins.doctor FILE [KEY=VALUE...]
 
-It loads the plug-in in a process of its own. The exit code is 0 if the plug-in would be used, 1 if not, and 2 if
-there is no such file.
+It loads the plug-in in a process of its own, and tries its operations. The exit code is 0 if the plug-in would be used
+and does nothing wrong, 1 if not, and 2 if there is no such file.
 """
 
 import sys
@@ -16,7 +16,7 @@ from nnhal_driver.backends import registry
 from nnhal_driver.backends.api import API_VERSION
 from nnhal_driver.backends.native import abi
 from nnhal_driver.backends.plugins.discovery import NAME_RULE, CandidateKind, file_candidate, has_backend_name
-from nnhal_driver.backends.plugins.probe import ProbeResult, probe
+from nnhal_driver.backends.plugins.probe import TRIAL_MODULE, ProbeResult, probe
 from nnhal_driver.backends.report import CandidateState, Report
 
 _NO_OPTIONS: Mapping[str, str] = {}
@@ -47,15 +47,15 @@ _CAPABILITY_DEFAULTS = {
 
 
 def diagnose(path: Path, options: Mapping[str, str] = _NO_OPTIONS) -> tuple[list[str], bool]:
-    """Return lines for the author, and whether the plug-in would be used. Its factory gets the options.
+    """Return lines for the author, and whether the plug-in is ready for use. Its factory gets the options.
 
     Raises:
         OSError: the file does not exist.
     """
     candidate = file_candidate(path)
-    probed = probe(candidate)
+    probed = probe(candidate, module=TRIAL_MODULE)
     if options and probed.report.id:
-        probed = probe(candidate, option_sets=[{probed.report.id: options}])
+        probed = probe(candidate, option_sets=[{probed.report.id: options}], module=TRIAL_MODULE)
     faults = _faults(path.name, probed)
     offered = "{}.{}".format(*_OFFERED[candidate.kind])
     report = probed.report
@@ -72,8 +72,10 @@ def diagnose(path: Path, options: Mapping[str, str] = _NO_OPTIONS) -> tuple[list
     for name, present in probed.hooks.items():
         consequence = "present" if present else f"absent, {_DEFAULTS.get(name, 'it is not called')}"
         lines.append(f"hook         {name}: {consequence}")
-    lines += [f"fault        {fault}" for fault in faults]
-    return [*lines, f"verdict      {'it would not be used' if faults else 'ready'}"], not faults
+    lines += [f"operations   {probed.operations}"] if probed.operations else []
+    lines += [f"fault        {fault}" for fault in (*faults, *probed.failures)]
+    verdict = "it would not be used" if faults else "it would be used, and fails" if probed.failures else "ready"
+    return [*lines, f"verdict      {verdict}"], verdict == "ready"
 
 
 def _faults(name: str, probed: ProbeResult) -> list[str]:

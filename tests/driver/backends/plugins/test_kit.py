@@ -24,6 +24,7 @@ def test_doctor_accepts_a_python_backend(tmp_path: Path) -> None:
     assert ready
     assert "id           Doubler" in lines
     assert "hook         performance: absent, it counts as fast as the CPU" in lines
+    assert "operations   it supports an example of 1 of 102" in lines
     assert lines[-1] == "verdict      ready"
 
 
@@ -53,6 +54,41 @@ def test_doctor_names_the_fault(name: str, changes: dict[str, str], fault: str, 
     assert not ready
     assert any(line.startswith("fault") and fault in line for line in lines)
     assert lines[-1] == "verdict      it would not be used"
+
+
+@pytest.mark.parametrize(
+    ("statement", "fault"),
+    [
+        ("raise IndexError('no')", "backend Doubler failed in supports: IndexError: no"),
+        ("return 7", "backend Doubler: supports returned 7; expected a Support"),
+    ],
+)
+def test_doctor_reports_a_backend_that_fails(statement: str, fault: str, tmp_path: Path) -> None:
+    changes = {"return Support(": f"{statement}; return Support("}
+    lines, ready = doctor.diagnose(plugin_files.write(tmp_path, "A_B_backend.py", changes))
+    assert not ready
+    assert any(line.startswith(f"fault        {fault}") for line in lines), lines
+    assert lines[-1] == "verdict      it would be used, and fails"
+
+
+def test_doctor_tells_that_a_backend_runs_nothing(tmp_path: Path) -> None:
+    lines, ready = doctor.diagnose(plugin_files.write(tmp_path, "A_B_backend.py", {"Type.RELU": "Type.IF"}))
+    assert ready
+    assert "operations   it supports an example of 0 of 102: it would run nothing but extensions" in lines
+
+
+def test_doctor_reports_operations_that_do_not_compile(tmp_path: Path) -> None:
+    changes = {"return lambda call": "raise ValueError('no'); return lambda call"}
+    lines, ready = doctor.diagnose(plugin_files.write(tmp_path, "A_B_backend.py", changes))
+    assert not ready
+    assert any("it supports RELU of TENSOR_FLOAT16, and fails to compile it: " in line for line in lines), lines
+
+
+def test_doctor_survives_a_crash_in_supports(tmp_path: Path) -> None:
+    changes = {"return Support(": "import os; os.abort(); return Support("}
+    lines, ready = doctor.diagnose(plugin_files.write(tmp_path, "A_B_backend.py", changes))
+    assert not ready
+    assert any("it crashed the process with SIGABRT while trying its operations" in line for line in lines), lines
 
 
 def test_python_skeleton_loads(tmp_path: Path) -> None:
