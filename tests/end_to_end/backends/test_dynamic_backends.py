@@ -135,6 +135,19 @@ def test_cpu_ref_as_a_dynamic_backend(options: tuple[str, ...]) -> None:
     )
 
 
+def test_conformance_fails_if_the_plugin_raises(tmp_path: Path) -> None:
+    """Another backend computes everything, and all results pass."""
+    plugin_files.write(tmp_path, "A_B_backend.py", {"return Support(": "raise IndexError('no'); return Support("})
+    plugin = ("--backends-path", str(tmp_path), "--backend", "Doubler,CpuRef")
+    selected = ("--suite", "generated", "--select", "add*", "--sample", "1", "--path", "SYNC")
+    result = CliRunner().invoke(app, ["conformance", *plugin, *selected])
+    lines = result.stdout.splitlines()
+    assert (result.exit_code, ", 0 failed," in lines[-1]) == (1, True), result.output
+    text = " ".join(lines)
+    assert "FAILED Doubler: asking it failed: backend Doubler failed in supports: IndexError: no (" in text
+    assert "WARNING Doubler ran 0 of 1 operation: these results are those of other backends" in text
+
+
 @pytest.mark.slow
 def test_support_and_perf_modes() -> None:
     plugin = ("--backends-path", str(EXAMPLES / "reference"), "--backend", "DynamicCpuRef,CpuRef", "--select", "*add*")

@@ -170,7 +170,8 @@ def conformance(
     """Run conformance checks against a device.
 
     Failures are shown at once. The last line is `N passed, M failed, K skipped`. The exit code is 0 only if nothing
-    failed. Checks for which the device returns UNIMPLEMENTED are counted as unsupported.
+    failed, not even a backend that others replaced. Checks for which the device returns UNIMPLEMENTED are counted as
+    unsupported.
     """
     from nnhal_tools.conformance.device.control import ServiceControl
     from nnhal_tools.conformance.paths import select_paths
@@ -206,7 +207,7 @@ def conformance(
         if reduce:
             _reduce(console, config, cases, results, reduce)
     _report(console, info, results, json_, junit, html)
-    if any(result.status == "failed" for result in results):
+    if any(result.status == "failed" or result.faults for result in results):
         raise typer.Exit(FAILED)
 
 
@@ -411,4 +412,6 @@ def _report(
     print_text(console, info.describe())
     for table in report.summary_tables(results, info):
         print_table(console, table)
+    for line in report.backend_warnings(results, info):
+        print_text(console, line)
     console.print(report.summary_line(results))

@@ -89,6 +89,7 @@ class Result:
         checks: the evaluated ids; for a failure the ids that do not hold.
         stimulus, expected, got: see CheckFailed; empty unless it failed.
         types: the operand types of the main subgraph.
+        faults: what backends did wrong, although others took over: "BACKEND: reason".
     """
 
     name: str
@@ -104,6 +105,7 @@ class Result:
     expected: str = ""
     got: str = ""
     types: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
 
 
 class Answer(Protocol):

@@ -2,6 +2,7 @@
 
 from nnhal_tools.conformance.check import Result, Status
 from nnhal_tools.conformance.report.counts import (
+    backend_warnings,
     by_backend,
     by_check,
     by_operation,
@@ -69,3 +70,16 @@ def test_summary_line_counts_unsupported_results_if_any() -> None:
     results = [Result("", "", "", status) for status in (Status.PASSED, Status.PASSED, Status.SKIPPED, Status.FAILED)]
     assert summary_line(results) == "2 passed, 1 failed, 1 skipped"
     assert summary_line([Result("", "", "", Status.UNSUPPORTED)]) == "0 passed, 0 failed, 0 skipped, 1 unsupported"
+
+
+def test_faults_of_backends_are_shown_although_all_passed() -> None:
+    fault = "Npu: asking it failed: IndexError"
+    results = [make_result("first", PASSED, "generated", "ADD", faults=[fault]) for _ in range(2)]
+    warning = "WARNING Npu ran 0 of 1 operation: these results are those of other backends"
+    assert backend_warnings(results, INFO) == [f"FAILED {fault} (2 results; others took over)", warning]
+    many = [make_result(str(number), faults=[f"Npu: {number}"]) for number in range(12)]
+    assert backend_warnings(many, INFO)[-1] == "FAILED 2 other faults of backends"
+
+
+def test_plugin_that_ran_operations_is_not_mentioned() -> None:
+    assert backend_warnings(RESULTS_ON_PATHS, INFO) == []

@@ -39,6 +39,9 @@ class CallOutcome:
 OK = CallOutcome(ErrorStatus.NONE)
 
 
+_FAULTS = ("asking it failed: ", "it failed to compile this: ")
+"""Beginnings of the reasons of a backend that raised, lied or did not answer (docs/placement.md)."""
+
 AGREEMENT = "a model if and only if the status is NONE"
 """Expectation of `agrees`."""
 
@@ -78,6 +81,14 @@ class PreparationOutcome:
     def backends(self) -> list[str]:
         """The backend of each operation, according to the placement."""
         return [operation.backend for operation in self.callbacks[0].placement.operations] if self.callbacks else []
+
+    @property
+    def faults(self) -> list[str]:
+        """What backends did wrong, according to the placement, each once: "BACKEND: reason"."""
+        operations = [operation for callback in self.callbacks[:1] for operation in callback.placement.operations]
+        refusals = [refusal for operation in operations for refusal in operation.refusals]
+        faults = (f"{each.backend}: {each.reason}" for each in refusals if each.reason.startswith(_FAULTS))
+        return list(dict.fromkeys(faults))
 
 
 @dataclass(frozen=True)

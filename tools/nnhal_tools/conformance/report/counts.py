@@ -12,6 +12,13 @@ NEUTRAL = "ADD"
 NEUTRAL_VARIATION = "all_inputs_as_internal"
 """Vectors with this in their names have an ADD of zero before each input. That ADD is not under test."""
 
+_BUILT_IN = "built in"
+"""Origin of backends that are part of a device."""
+_SHOWN = 10
+"""Number of different faults of backends that a run shows."""
+_LITTLE = 0.05
+"""Share of the operations below which a plug-in runs almost nothing."""
+
 Counts = Counter[Status]
 Groups = dict[str, Counts]
 
@@ -101,6 +108,23 @@ def by_backend(results: Sequence[Result], info: RunInfo) -> list[BackendShare]:
         for backend in {backend for _, backend in pairs}:
             shares[backend].counts[result.status] += 1
     return list(shares.values()) if any(share.operations for share in shares.values()) else []
+
+
+def backend_warnings(results: Sequence[Result], info: RunInfo) -> list[str]:
+    """Return what a summary of passed results hides: backends that failed, and plug-ins that ran almost nothing."""
+    faults = Counter(fault for result in results for fault in result.faults)
+    lines = [
+        f"FAILED {fault} ({count_of(count, 'result')}; others took over)" for fault, count in faults.most_common(_SHOWN)
+    ]
+    if len(faults) > _SHOWN:
+        lines.append(f"FAILED {count_of(len(faults) - _SHOWN, 'other fault')} of backends")
+    total = len(by_operation(results))
+    for share in by_backend(results, info):
+        if share.backend.origin not in ("", _BUILT_IN) and len(share.operations) < total * _LITTLE:
+            lines.append(
+                f"WARNING {share.backend.id} {share.describe(total)}: these results are those of other backends"
+            )
+    return lines
 
 
 def by_check(results: Sequence[Result]) -> Groups:

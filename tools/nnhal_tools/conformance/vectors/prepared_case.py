@@ -27,7 +27,8 @@ class PreparedCase:
             self.target.release(*handles)
 
     def set_backends(self, result: Result) -> None:
-        """Write the backend of each operation into a result, if the device reports them."""
+        """Write the backend of each operation into a result, and faults of backends, if the device reports them."""
+        result.faults = list(dict.fromkeys(fault for each in self._prepared.values() for fault in each.faults))
         for preparation in self._prepared.values():
             if len(preparation.backends) == len(self.case.operations):
                 result.operations = list(zip(self.case.operations, preparation.backends, strict=True))
