@@ -84,7 +84,7 @@ class PreparationOutcome:
 
     @property
     def faults(self) -> list[str]:
-        """What backends did wrong, according to the placement, each once: "BACKEND: reason"."""
+        """Faults of backends, according to the placement, each once: "BACKEND: reason"."""
         operations = [operation for callback in self.callbacks[:1] for operation in callback.placement.operations]
         refusals = [refusal for operation in operations for refusal in operation.refusals]
         faults = (f"{each.backend}: {each.reason}" for each in refusals if each.reason.startswith(_FAULTS))
