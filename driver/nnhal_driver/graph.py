@@ -312,7 +312,7 @@ class ConstantBytes(NamedTuple):
 
     @property
     def is_copied(self) -> bool:
-        """Whether it cannot be used in place, because of its type, its alignment, or a client that may change it."""
+        """True if it cannot be used in place, because of its type, its alignment, or a client that may change it."""
         if self.operand.type in BOOLS or is_extension(self.operand.type) or self.raw.flags.writeable:
             return True
         return address(self.raw) % DTYPES[self.operand.type].itemsize != 0
