@@ -41,9 +41,10 @@ keep working. A new major version may break them. Each addition is listed here a
 1.0: id, version, supports, compile, execute, capabilities, performance.
 1.1: load, save, fingerprint, extensions, optimize, the hooks, memory, layouts, and profile of a run.
 1.2: hooks for networks, `CompileOptions.network`, `check` and `reserve`; close, use_allocator, device_type,
-stops_between_operations, and a factory that takes `BackendOptions`; create_memory_manager, `CompileOptions.memory` and `MemoryManager.on_allocate`;
-`CompileOptions.reserve`; creator, output_shapes and create_workload_factory of `PerOperationBackend`;
-`CompiledSubgraph.device_operands` and `Run.defer`; create_profiling_context and `Profile.execution`.
+stops_between_operations, and a factory that takes `BackendOptions`; create_memory_manager, `CompileOptions.memory`
+and `MemoryManager.on_allocate`; `CompileOptions.reserve`; creator, output_shapes and create_workload_factory of
+`PerOperationBackend`; `CompiledSubgraph.device_operands` and `Run.defer`; create_profiling_context and
+`Profile.execution`.
 """
 
 
@@ -316,7 +317,7 @@ class Backend(ABC):
     """Version of the backend itself, part of the device's version string. The host adds a digest of its files."""
 
     stops_between_operations: bool = True
-    """Whether long calls of `execute` call `Run.check` as they go. Otherwise the host divides long partitions. (1.2)"""
+    """True if a long `execute` calls `Run.check` as it goes. Otherwise the host divides long partitions. (1.2)"""
 
     device_type: DeviceType = DeviceType.CPU
     """Kind of the hardware: the type of a device whose first backend this is, unless its operator sets one. (1.2)"""

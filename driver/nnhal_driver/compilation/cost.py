@@ -30,8 +30,9 @@ SLOW_NS = 2
 """Nanoseconds of a multiply-add on a slow CPU without acceleration."""
 PASSES = 8
 """Work of an element of a tensor: kernels of quantized and transcendental functions take several passes."""
-LONG_STEPS = 2**31
-"""Work that takes an accelerated backend some 200 ms. A longer call would not notice a deadline in time."""
+LONG_STEPS = 2**30
+"""Work that takes an accelerated backend 100 ms if it multiplies, and 500 ms if memory bounds it. A longer call would not
+notice a deadline in time."""
 LONGEST_NS = 2**63 - 1
 """Longest estimate. A model may declare shapes that no execution can have, and other processes read 64-bit numbers."""
 
@@ -58,7 +59,7 @@ def divide_long(graph: Graph, operations: Sequence[int]) -> Iterator[tuple[int, 
 def estimate_steps(view: OperationView) -> int:
     """Return the multiply-adds of an operation, and passes over all its tensors. Tensors of unknown shape do not count.
 
-    A unit takes a slow CPU `SLOW_NS`, and an accelerated backend some 0.1 ns.
+    A unit takes a slow CPU `SLOW_NS`, and an accelerated backend 0.1 ns, or 0.5 ns of a pass.
     """
     shapes = _known_shapes(view)
     return (count_multiply_adds(view, shapes) or 0) + PASSES * sum(map(prod, shapes.values()))

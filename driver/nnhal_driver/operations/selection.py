@@ -200,10 +200,12 @@ def _best_proposals(call: OperationCall, scores: Floats, boxes: Floats, size: An
     """Return the indices of the selected boxes of one image. `size` is [height, width] of the image."""
     limit = call.integer("pre_nms_max")
     order = argsort_descending(scores, call.check)[:limit] if 0 < limit < len(scores) else np.arange(len(scores))
-    extent = boxes[order, 2:] - boxes[order, :2]
+    corners = np.take(boxes, order, axis=0)
+    extent = corners[:, 2:] - corners[:, :2]
     large = (extent > call.number("min_size")).all(axis=1)
-    inside = (boxes[order, :2] + extent / 2 < size[::-1]).all(axis=1)
-    order = order[large & inside]
+    inside = (corners[:, :2] + extent / 2 < size[::-1]).all(axis=1)
+    kept = np.flatnonzero(large & inside)
+    order, corners = order[kept], np.take(corners, kept, axis=0)
     decay = hard_decay(call.number("iou_threshold"))
-    selected, _ = suppress(boxes[order], scores[order], call.integer("post_nms_max"), decay, call.check)
+    selected, _ = suppress(corners, np.take(scores, order, axis=0), call.integer("post_nms_max"), decay, call.check)
     return order[selected]

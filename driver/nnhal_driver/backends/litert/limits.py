@@ -6,11 +6,16 @@ from math import inf, prod
 from nnhal.types import Operand, OperandType, SymmPerChannelQuantParams
 from nnhal_driver.backends.litert.shape_analysis import Shapes, StaticCall, Unsupported
 from nnhal_driver.backends.litert.submodel.limits import max_depthwise_channels
+from nnhal_driver.operations.multiply_adds import MULTIPLY_ADDS
 
 _MAX_RANK = 8
 """Largest rank in the engine's RESHAPE."""
 _MAX_WINDOW = 2**15
 """Largest stride and extent of a window: the engine adds them in 32 bits."""
+
+_MAX_MAPPED = 2**25
+"""Largest number of elements of an operation without multiply-adds. The engine cannot stop in an operation. For larger
+ones CpuRef takes no longer: memory bounds both, and the engine copies inputs and outputs."""
 
 _SCALES = (2.0**-24, 2.0**16)
 _MAX_SCALE_RATIO = 2.0**8
@@ -51,8 +56,12 @@ def check_shapes(call: StaticCall, shapes: Shapes, limits: KernelLimits) -> None
     """Check the shapes of all arguments.
 
     Raises:
-        Unsupported: an argument has no elements, too many, or too high a rank.
+        Unsupported: an argument has no elements, too many, or too high a rank; or the operation only moves or maps
+            very many elements.
     """
+    total = sum(prod(shapes.get(position, ())) for position in call.view.positions.values())
+    if total > _MAX_MAPPED and call.view.type not in MULTIPLY_ADDS:
+        raise Unsupported(f"its tensors have {total:,} elements, which CpuRef computes in blocks", f"{_MAX_MAPPED:,}")
     for name, position in call.view.positions.items():
         shape = shapes.get(position, ())
         if 0 in shape:

@@ -8,9 +8,11 @@ import pytest
 from nnhal.types import DataLocation, Model, Operand, OperandLifeTime, Operation, Subgraph
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
+from nnhal_driver.backends import registry
 from nnhal_driver.backends.litert import convert
 from nnhal_driver.backends.litert.lowering import Network
 from nnhal_driver.backends.litert.shape_analysis import StaticCall, Unsupported
+from nnhal_driver.compilation.placement import place
 from nnhal_driver.graph import build_graphs, subgraph_view
 
 COUNT = 50
@@ -79,3 +81,11 @@ def test_tensors_that_are_in_use_at_the_same_time_are_limited(monkeypatch: pytes
         return
     with pytest.raises(Unsupported, match=f"{COUNT + 1} tensors are in use at the same time"):
         convert.convert(subgraph, [(2,)], 2**20)
+
+
+@pytest.mark.parametrize(("elements", "backends"), [(2**23, {"CpuAcc"}), (2**24, {"CpuRef"})])
+def test_maps_of_very_many_elements_run_on_cpu_ref(elements: int, backends: set[str]) -> None:
+    """The engine cannot stop in an operation. CpuRef computes it in blocks."""
+    graphs = build_graphs(additions(chain=True, shape=(elements,)))
+    placement = place(graphs, registry.create(["CpuAcc", "CpuRef"]))
+    assert {operation.backend for operation in placement.operations} == backends
