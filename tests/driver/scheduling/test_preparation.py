@@ -60,9 +60,14 @@ def test_queued_preparation_may_end_before_its_launch_returns(
     blocker = block(scheduler)
     acquire, end, ended = scheduler.preparations.acquire, scheduler.end_preparation, threading.Event()
 
+    def end_both() -> None:
+        end()
+        if work.notified.is_set():
+            ended.set()
+
     def acquire_late(ticket: Ticket) -> bool:
         granted = acquire(ticket)
-        monkeypatch.setattr(scheduler, "end_preparation", lambda: (end(), ended.set() if work.events[2:] else None))
+        monkeypatch.setattr(scheduler, "end_preparation", end_both)
         blocker.go.set()
         assert ended.wait(TIMEOUT_S)
         return granted
