@@ -26,6 +26,7 @@ class LitertBackend(Backend):
     """Backend for the LiteRT extension."""
 
     stops_between_operations = False  # the engine runs a model as a whole
+
     def extensions(self) -> Sequence[Extension]:
         """Return the LiteRT extension."""
         return (litert_extension.EXTENSION,)
