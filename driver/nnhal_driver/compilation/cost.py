@@ -31,8 +31,8 @@ SLOW_NS = 2
 PASSES = 8
 """Work of an element of a tensor: kernels of quantized and transcendental functions take several passes."""
 LONG_STEPS = 2**30
-"""Work that takes an accelerated backend 100 ms if it multiplies, and 500 ms if memory bounds it. A longer call would not
-notice a deadline in time."""
+"""Work that takes an accelerated backend 100 ms if it multiplies, and 500 ms if memory bounds it. A longer call would
+not notice a deadline in time."""
 LONGEST_NS = 2**63 - 1
 """Longest estimate. A model may declare shapes that no execution can have, and other processes read 64-bit numbers."""
 
