@@ -8,7 +8,9 @@ import importlib
 import logging
 import pkgutil
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
 import nnhal_driver.backends
 from nnhal.errors import exception_text
@@ -26,6 +28,8 @@ from nnhal_driver.backends.options import (
 )
 from nnhal_driver.backends.report import BUILT_IN, CandidateState, Report
 from nnhal_driver.interrupts import is_interrupt
+
+B = TypeVar("B", bound=Backend)
 
 Factory = Callable[[OptionValues], Backend]
 
@@ -72,12 +76,17 @@ class Assembly:
 
 
 _BUILT_IN: dict[str, Registration] = {}
+_ENGINES: set[Callable[[], object]] = set()
 _NO_PLUGINS = SearchResult()
 _NO_OPTIONS: OptionValues = {}
 
 
-def register(backend: type[Backend]) -> type[Backend]:
+def register(backend: type[B], import_engine: Callable[[], object] | None = None) -> type[B]:
     """Register a built-in backend under its id (class decorator).
+
+    Args:
+        backend: its class.
+        import_engine: imports the packages that it needs, which takes long.
 
     Raises:
         ValueError: the id is already registered.
@@ -92,7 +101,17 @@ def register(backend: type[Backend]) -> type[Backend]:
         return created
 
     _BUILT_IN[backend.id] = Registration(backend.id, create_backend)
+    if import_engine is not None:
+        _ENGINES.add(import_engine)
     return backend
+
+
+def import_engines() -> None:
+    """Import the packages that built-in backends need, as far as they are installed."""
+    _import_packages()
+    for import_engine in _ENGINES:
+        with suppress(ImportError):  # the device that wants the backend reports it
+            import_engine()
 
 
 def registered_ids() -> list[str]:

@@ -122,9 +122,7 @@ def _run_template(channel: Channel, scoreboard: Scoreboard) -> None:
         channel.send({"missing": error.name or "", "text": str(error)})
         raise SystemExit(1) from None
 
-    for id_ in registry.registered_ids():
-        with suppress(ImportError, ValueError):  # a worker that needs the backend reports it
-            registry.create([id_])  # imports its engine
+    registry.import_engines()
     gc.collect()
     gc.freeze()  # the workers share the pages of these objects as long as no collection writes to them
     while (received := channel.receive()) is not None:

@@ -1,6 +1,7 @@
 """Backend CpuAcc."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from nnhal import litert_extension
 from nnhal.types import Extension
@@ -36,7 +37,7 @@ class LitertBackend(Backend):
         return f"LiteRT {engine_version()}"
 
 
-@register
+@partial(register, import_engine=require_engine)
 class CpuAcc(LitertBackend):
     """Accelerated backend: LiteRT with XNNPACK.
 
