@@ -1,0 +1,96 @@
+"""Backend GpuAcc."""
+
+from dataclasses import replace
+
+from nnhal.types import DeviceType, ExecutionPreference
+from nnhal_driver.backends.api import (
+    Backend,
+    CompiledSubgraph,
+    CompileOptions,
+    OperationView,
+    OptimizedSubgraph,
+    Sections,
+    SubgraphView,
+    Substitution,
+    Support,
+)
+from nnhal_driver.backends.gpu.adapters import choose_adapter, find_adapters
+from nnhal_driver.backends.gpu.engine import GpuMemory, GpuSettings
+from nnhal_driver.backends.gpu.measurement import measure
+from nnhal_driver.backends.gpu.operations import check_gpu_operation
+from nnhal_driver.backends.gpu.subgraph import GpuSubgraph
+from nnhal_driver.backends.litert.convert import check_operation
+from nnhal_driver.backends.litert.engine import engine_version, require_engine
+from nnhal_driver.backends.litert.shape_analysis import Unsupported
+from nnhal_driver.backends.options import BackendOptions, Precision
+from nnhal_driver.backends.registry import register
+
+_MEASURED, _ALWAYS = "measured", "always"
+
+
+@register
+class GpuAcc(Backend):
+    """Backend for GPUs: LiteRT's GPU accelerator, which is WebGPU over Vulkan.
+
+    Args:
+        options: options of the operator. `adapter`: part of the name of a GPU; by default the first one that is not
+            imitated in software. `precision`: normal computes in half precision where the model allows it, low always,
+            high never. `placement`: measured takes what the GPU computes faster than the CPU, always takes all.
+
+    Raises:
+        NoAdapterError: there is no such GPU.
+        EngineMissingError: the package ai-edge-litert or cffi is not installed.
+    """
+
+    id = "GpuAcc"
+    version = "1"
+    device_type = DeviceType.GPU
+
+    def __init__(self, options: BackendOptions | None = None) -> None:
+        options = options or BackendOptions({})
+        name, self._precision = options.text("adapter"), options.precision
+        self._placement = options.text("placement", _MEASURED, choices=(_MEASURED, _ALWAYS))
+        require_engine()
+        self._adapter = choose_adapter(find_adapters(), name)
+        self._memory = GpuMemory()
+
+    def supports(self, operation: OperationView) -> Support:
+        """Support float operations of known shapes."""
+        try:
+            check_operation(operation)
+            check_gpu_operation(operation)
+        except Unsupported as error:
+            return Support(error.reason, error.nearest)
+        return Support()
+
+    def optimize(self, subgraph: SubgraphView, options: CompileOptions) -> OptimizedSubgraph:
+        """Compile a subgraph and measure it. Refuse it if the CPU is faster, or if the results differ."""
+        if self._placement == _ALWAYS:
+            return OptimizedSubgraph()
+        numbers = tuple(view.index for view in subgraph.operations)
+        settings, refusal = self._settings(subgraph, options), ""
+        for attempt in [settings, replace(settings, half_precision=False)][not settings.half_precision :]:
+            compiled = GpuSubgraph(subgraph, options, attempt, self._memory)
+            options.check()
+            refusal = measure(compiled, self._memory).refusal(half_precision=attempt.half_precision)
+            options.check()
+            if not refusal:
+                return OptimizedSubgraph((Substitution(numbers, compiled),))
+        return OptimizedSubgraph(failed=dict.fromkeys(numbers, refusal))
+
+    def compile(self, subgraph: SubgraphView, options: CompileOptions) -> CompiledSubgraph:
+        """Compile a subgraph for the GPU."""
+        return GpuSubgraph(subgraph, options, self._settings(subgraph, options), self._memory)
+
+    def load(self, subgraph: SubgraphView, sections: Sections, options: CompileOptions) -> CompiledSubgraph:
+        """Load a saved subgraph. The GPU compiles nothing."""
+        return GpuSubgraph(subgraph, options, self._settings(subgraph, options), self._memory, sections)
+
+    def fingerprint(self) -> str:
+        """Return the version of the engine, the GPU and its driver: compiled programs are for these."""
+        return f"LiteRT {engine_version()}, {self._adapter.name} {self._adapter.driver}"
+
+    def _settings(self, subgraph: SubgraphView, options: CompileOptions) -> GpuSettings:
+        is_half = self._precision is Precision.LOW or (subgraph.relaxed and self._precision is Precision.NORMAL)
+        is_low = options.preference == ExecutionPreference.LOW_POWER
+        return GpuSettings(half_precision=is_half, adapter=self._adapter.name, low_priority=is_low)

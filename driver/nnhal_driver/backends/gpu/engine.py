@@ -1,0 +1,258 @@
+"""The engine on a GPU: compiled models, and tensors in the memory of the GPU.
+
+A process has one environment, so one GPU. Several threads use it at the same time: the engine orders their work.
+"""
+
+import functools
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from nnhal.types import AnyArray
+from nnhal_driver.backends.device_memory import DeviceBuffer, DeviceMemory
+from nnhal_driver.backends.gpu.litert_api import (
+    GPU,
+    PACKED_WEBGPU,
+    READ,
+    RUNTIME_FOLDER_TAG,
+    TEXT,
+    WRITE,
+    LitertError,
+    api,
+)
+
+Shape = tuple[int, ...]
+
+_ELEMENT_TYPES = {"float32": 1, "int32": 2}
+"""LiteRT's element types, by the name of the dtype."""
+_CACHE_NAME = "program"
+_MAX_IDLE_BYTES = 64 << 20
+"""Size of the buffers that are kept for the next execution."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSettings:
+    """Settings of the accelerator.
+
+    Attributes:
+        half_precision: whether it computes in float16.
+        adapter: part of the adapter's name; "" for the accelerator's own choice.
+        low_priority: whether other work on the GPU goes first.
+    """
+
+    half_precision: bool = False
+    adapter: str = ""
+    low_priority: bool = False
+
+    def payload(self, cache: Path) -> str:
+        """Return the options of the accelerator, in TOML. `cache`: folder of compiled programs."""
+        lines = [
+            f"precision = {1 if self.half_precision else 2}",
+            f'serialization_dir = "{cache}"',
+            f'model_cache_key = "{_CACHE_NAME}"',
+            "serialize_program_cache = true",
+        ]
+        if self.adapter:
+            lines.append(f'preferred_device_substr = "{self.adapter}"')
+        if self.low_priority:
+            lines.append("priority = 1")
+        return "\n".join(lines) + "\n"
+
+
+@functools.cache
+def environment() -> Any:
+    """Return the environment of this process. It lives as long as the process."""
+    library = api()
+    folder = library.ffi.new("char[]", str(library.folder).encode())
+    options = library.ffi.new("LiteRtEnvOption[1]")
+    options[0].tag, options[0].value.type, options[0].value.text = RUNTIME_FOLDER_TAG, TEXT, folder
+    return library.get("LiteRtCreateEnvironment", 1, options)
+
+
+class Work:
+    """An execution on the GPU. It keeps its inputs, which must not be used for others, until an output is copied."""
+
+    __slots__ = ("inputs",)
+
+    def __init__(self, inputs: Sequence["GpuBuffer"]) -> None:
+        self.inputs = inputs
+
+
+class GpuBuffer:
+    """Tensor in the memory of the GPU, see `DeviceBuffer`. The last reference returns it to its memory.
+
+    Attributes:
+        handle: the engine's handle.
+        work: the execution that writes to it; None if the host has written it.
+    """
+
+    __slots__ = ("_memory", "dtype", "handle", "nbytes", "shape", "work")
+
+    def __init__(self, memory: "GpuMemory", shape: Shape, dtype: "np.dtype[Any]", handle: Any) -> None:
+        self._memory = memory
+        self.shape = shape
+        self.dtype = dtype
+        self.nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        self.handle = handle
+        self.work: Work | None = None
+
+    def __del__(self) -> None:
+        self._memory.release(self)
+
+
+class GpuMemory(DeviceMemory):
+    """Memory of the GPU. It keeps some buffers that are not used, because creating one takes 200 µs."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._idle: dict[tuple[Shape, str], list[Any]] = {}
+        self._idle_bytes = 0
+
+    def acquire(self, shape: Shape, dtype: "np.dtype[Any]") -> GpuBuffer:
+        """Return a buffer.
+
+        Raises:
+            MemoryError: the GPU has not enough memory.
+        """
+        key = (shape, dtype.name)
+        with self._lock:
+            if idle := self._idle.get(key):
+                buffer = GpuBuffer(self, shape, dtype, idle.pop())
+                self._idle_bytes -= buffer.nbytes
+                return buffer
+        library = api()
+        type_ = library.ffi.new("LiteRtTensorType *")
+        type_.element_type, type_.rank = _ELEMENT_TYPES[dtype.name], len(shape)
+        type_.dimensions[0 : len(shape)] = shape
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        try:
+            handle = library.get("LiteRtCreateManagedTensorBuffer", environment(), PACKED_WEBGPU, type_, size)
+        except LitertError as error:
+            raise MemoryError(f"the GPU has no memory for a tensor of {size} bytes: {error}") from error
+        return GpuBuffer(self, shape, dtype, handle)
+
+    def release(self, buffer: GpuBuffer) -> None:
+        """Take back a buffer that nothing uses any more."""
+        with self._lock:
+            if self._idle_bytes + buffer.nbytes <= _MAX_IDLE_BYTES:
+                self._idle.setdefault((buffer.shape, buffer.dtype.name), []).append(buffer.handle)
+                self._idle_bytes += buffer.nbytes
+                return
+        api().library.LiteRtDestroyTensorBuffer(buffer.handle)
+
+    def copy(self, source: AnyArray | DeviceBuffer, target: AnyArray | DeviceBuffer) -> None:
+        """Copy a value. A copy out of the GPU waits until the value is computed.
+
+        Raises:
+            LitertError: the GPU was lost.
+        """
+        if isinstance(source, GpuBuffer) and isinstance(target, GpuBuffer):
+            self.copy(self.to_host(source), target)
+        elif isinstance(target, GpuBuffer):
+            with _locked(target, WRITE) as memory:
+                memory[...] = source
+        else:
+            assert isinstance(source, GpuBuffer) and isinstance(target, np.ndarray)
+            with _locked(source, READ) as memory:
+                target[...] = memory
+            if source.work is not None:
+                source.work.inputs = ()
+
+
+@contextmanager
+def _locked(buffer: GpuBuffer, mode: int) -> Iterator[AnyArray]:
+    """Map a buffer into the memory of the host. Waits for the work that writes to it."""
+    library = api()
+    address = library.ffi.new("void **")
+    library.call("LiteRtLockTensorBuffer", buffer.handle, address, mode)
+    try:
+        content = library.ffi.buffer(address[0], buffer.nbytes)
+        yield np.frombuffer(content, buffer.dtype).reshape(buffer.shape)
+    finally:
+        library.call("LiteRtUnlockTensorBuffer", buffer.handle)
+
+
+class GpuModel:
+    """A TFLite model that is compiled for the GPU. Serves several calls at a time, one after the other.
+
+    Args:
+        source: the flatbuffer, or the path of its file.
+        settings: settings of the accelerator.
+        programs: compiled programs of an earlier `GpuModel` of the same file, settings and adapter, if there is one.
+
+    Attributes:
+        programs: the compiled programs.
+        has_reused_programs: whether the accelerator had to compile nothing.
+
+    Raises:
+        LitertError: the accelerator does not take the whole model, or fails to compile it.
+    """
+
+    def __init__(self, source: bytes | str, settings: GpuSettings, programs: bytes = b"") -> None:
+        self._api = library = api()
+        self._model: Any = None
+        self._compiled: Any = None
+        self._lock = Lock()
+        self._source = source  # the engine does not copy it
+        with tempfile.TemporaryDirectory(prefix="nnhal-gpu-") as folder:
+            cache = Path(folder, f"{_CACHE_NAME}_mldrift_program_cache.bin")
+            if programs:
+                cache.write_bytes(programs)
+            self._compile(settings, Path(folder))
+            self.programs = cache.read_bytes() if cache.exists() else b""
+        self.has_reused_programs = bool(programs) and self.programs == programs
+        if not library.get("LiteRtCompiledModelIsNonCpuFullyAccelerated", self._compiled, kind="bool"):
+            raise LitertError("compiling all operators for the GPU", 0)
+
+    def _compile(self, settings: GpuSettings, cache: Path) -> None:
+        library = self._api
+        if isinstance(self._source, bytes):
+            content = library.ffi.from_buffer(self._source)
+            self._model = library.get("LiteRtCreateModelFromBuffer", environment(), content, len(self._source))
+        else:
+            self._model = library.get("LiteRtCreateModelFromFile", environment(), self._source.encode())
+        payload = library.ffi.new("char[]", settings.payload(cache).encode())
+        options = library.get("LiteRtCreateOptions")
+        library.call("LiteRtSetOptionsHardwareAccelerators", options, GPU)
+        opaque = library.get("LiteRtCreateOpaqueOptions", b"gpu_options", payload, _keep_payload())
+        library.call("LiteRtAddOpaqueOptions", options, opaque)
+        try:
+            self._compiled = library.get("LiteRtCreateCompiledModel", environment(), self._model, options)
+        finally:
+            library.library.LiteRtDestroyOptions(options)
+
+    def run(self, inputs: Sequence[GpuBuffer], outputs: Sequence[GpuBuffer]) -> None:
+        """Start an execution. It ends after those that were started before, and before a copy out of an output.
+
+        Raises:
+            LitertError: the engine failed.
+        """
+        library = self._api
+        for buffer in outputs:
+            library.call("LiteRtClearTensorBufferEvent", buffer.handle)
+        read = library.ffi.new("void *[]", [buffer.handle for buffer in inputs])
+        written = library.ffi.new("void *[]", [buffer.handle for buffer in outputs])
+        with self._lock:
+            arguments = (self._compiled, 0, len(inputs), read, len(outputs), written)
+            library.get("LiteRtRunCompiledModelAsync", *arguments, kind="bool")
+        work = Work(inputs)
+        for buffer in outputs:
+            buffer.work = work
+
+    def __del__(self) -> None:
+        if self._compiled:
+            self._api.library.LiteRtDestroyCompiledModel(self._compiled)
+        if self._model:
+            self._api.library.LiteRtDestroyModel(self._model)
+
+
+@functools.cache
+def _keep_payload() -> Any:
+    """Return a callback that does not free a payload: Python owns it."""
+    return api().ffi.callback("void(void *)", lambda payload: None)

@@ -1,0 +1,103 @@
+"""Subgraph on the GPU: the TFLite model of CpuAcc, compiled by the GPU accelerator."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from nnhal.errors import general_failure
+from nnhal_driver.backends.api import CompiledSubgraph, CompileOptions, Output, Run, Sections, SubgraphView
+from nnhal_driver.backends.gpu.engine import GpuBuffer, GpuMemory, GpuModel, GpuSettings
+from nnhal_driver.backends.gpu.litert_api import LitertError
+from nnhal_driver.backends.litert.convert import ConvertedModel, convert, static_shapes
+from nnhal_driver.backends.litert.serialization import load, save
+from nnhal_driver.backends.litert.shape_analysis import Unsupported
+from nnhal_driver.operations.call import Shape
+
+_COUNT_BYTES = 8
+_FLOAT32 = np.dtype(np.float32)
+
+
+class GpuSubgraph(CompiledSubgraph):
+    """A subgraph of known shapes. Its inputs and outputs are in the memory of the GPU.
+
+    Args:
+        subgraph: the operations.
+        options: options of the preparation.
+        settings: settings of the accelerator.
+        memory: memory of the GPU.
+        sections: saved sections; if None, the operations are converted and compiled.
+
+    Attributes:
+        model: the TFLite model.
+        shapes: shapes of its inputs.
+
+    Raises:
+        HalError: GENERAL_FAILURE: the accelerator does not take all operations.
+    """
+
+    copies_inputs = True  # into the memory of the GPU
+
+    def __init__(
+        self,
+        subgraph: SubgraphView,
+        options: CompileOptions,
+        settings: GpuSettings,
+        memory: GpuMemory,
+        sections: Sections | None = None,
+    ) -> None:
+        programs = b""
+        try:
+            if sections is None:
+                self.model, self.shapes = _convert(subgraph, options)
+            else:
+                programs, sections = _split(sections)
+                self.model, self.shapes = load(sections, options.reserve)
+            options.check()
+            self._gpu = GpuModel(self.model.file.source, settings, programs)
+        except (Unsupported, LitertError) as error:
+            raise general_failure(f"GpuAcc cannot compile {subgraph.graph.name}: {error}") from error
+        self._memory = memory
+        self._read = [position for position, tensor in enumerate(self.model.inputs) if tensor is not None]
+        self.device_operands = dict.fromkeys((*subgraph.inputs, *subgraph.outputs), memory)
+
+    def save(self) -> Sections:
+        """Return the sections of the TFLite model, with the compiled programs in front of the first one."""
+        sections = save(self.model, self.shapes)
+        programs = self._gpu.programs
+        return Sections(len(programs).to_bytes(_COUNT_BYTES) + programs + sections.model, sections.data)
+
+    def execute(self, inputs: Sequence[GpuBuffer], outputs: Sequence[Output], run: Run) -> None:
+        """Start the execution on the GPU. The copies of its outputs wait for it."""
+        run.check()
+        for output, value in zip(outputs, self.compute(inputs), strict=True):
+            output.write(value, keep=True)
+        run.defer(lambda: None)  # so that the copies do not hold the slot of the execution
+
+    def compute(self, inputs: Sequence[GpuBuffer]) -> list[GpuBuffer]:
+        """Start an execution. Return its outputs, whose values are there when they are copied.
+
+        Raises:
+            HalError: GENERAL_FAILURE: the GPU was lost.
+        """
+        outputs = [self._memory.acquire(shape, _FLOAT32) for _, shape in self.model.outputs]
+        try:
+            self._gpu.run([inputs[position] for position in self._read], outputs)
+        except LitertError as error:
+            raise general_failure(f"the GPU failed: {error}") from error
+        return outputs
+
+
+def _convert(subgraph: SubgraphView, options: CompileOptions) -> tuple[ConvertedModel, tuple[Shape, ...]]:
+    shapes = static_shapes(subgraph)
+    if shapes is None:
+        raise Unsupported("shapes that are known before execution are needed")
+    model = convert(subgraph, shapes, options.tensor_bytes, options.check, options.reserve)
+    if model.constants or model.has_variables or not model.operators:
+        raise Unsupported("it has constant outputs or state, which the CPU handles")
+    return model, tuple(shapes)
+
+
+def _split(sections: Sections) -> tuple[bytes, Sections]:
+    """Return the compiled programs, and the sections of the TFLite model."""
+    start = _COUNT_BYTES + int.from_bytes(sections.model[:_COUNT_BYTES])
+    return sections.model[_COUNT_BYTES:start], Sections(sections.model[start:], sections.data)

@@ -1,0 +1,157 @@
+"""GpuAcc on SwiftShader: placement by measurement, saved programs, and tensors that stay on the GPU."""
+
+import gc
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from nnhal import ModelBuilder
+from nnhal.types import AnyArray, Model
+from nnhal.types import OperandType as T
+from nnhal.types import OperationType as Op
+from nnhal_driver.backends.api import CompileOptions, SubgraphView
+from nnhal_driver.backends.gpu import engine
+from nnhal_driver.backends.gpu.measurement import Measurement, measure
+from nnhal_driver.backends.gpu.subgraph import GpuSubgraph
+from nnhal_driver.graph import build_graphs, subgraph_view
+from tests.driver.backends.gpu.software_gpu import gpu, gpu_device, require_software_gpu
+from tests.driver.backends.litert.support.models import one_operation
+from tests.driver.backends.litert.support.samples import Case
+from tests.driver.one_operation import execute, float_tensor, int32, prepare, tensor
+
+OUT = tensor(T.TENSOR_FLOAT32)
+OPTIONS = CompileOptions(preference=1)
+
+
+@pytest.fixture(autouse=True)
+def _software_gpu() -> None:
+    require_software_gpu()
+
+
+def convolution(seed: int = 0) -> Model:
+    random = np.random.default_rng(seed)
+    image = float_tensor(random.standard_normal((1, 8, 8, 4)))
+    weights, bias = float_tensor(random.standard_normal((4, 3, 3, 4))), float_tensor(random.standard_normal(4))
+    case = Case(Op.CONV_2D, [image, weights, bias, *map(int32, (1, 1, 1, 1))], [OUT], frozenset({1, 2}))
+    return one_operation(case)[0]
+
+
+IMAGE = np.random.default_rng(1).standard_normal((1, 8, 8, 4)).astype(np.float32)
+
+
+def view_of(model: Model) -> SubgraphView:
+    graph = build_graphs(model)[0]
+    return subgraph_view(graph, range(len(graph.operations)), relaxed=False)
+
+
+def compiled(model: Model) -> GpuSubgraph:
+    result = gpu().compile(view_of(model), OPTIONS)
+    assert isinstance(result, GpuSubgraph)
+    return result
+
+
+def run_on_gpu(subgraph: GpuSubgraph, array: AnyArray) -> AnyArray:
+    memory = gpu()._memory
+    return memory.to_host(subgraph.compute([memory.to_own(array)])[0])
+
+
+def test_slower_gpu_is_refused_with_the_figures() -> None:
+    outcome = prepare(convolution(), gpu_device("CpuAcc", placement="measured"))
+    assert outcome.prepared_model is not None
+    (operation,) = outcome.prepared_model.placement.operations
+    assert operation.backend == "CpuAcc"
+    assert operation.refusals[0].reason.startswith("slower on the GPU: GPU ")
+
+
+@pytest.mark.parametrize(
+    ("measured", "half_precision", "refusal"),
+    [
+        (Measurement(1e-3, 3e-4, 4e-3, 1e-6), False, ""),
+        (Measurement(5e-3, 3e-4, 4e-3, 1e-6), False, "slower on the GPU: GPU 4.70 ms + transfer 0.30, CPU 4.00"),
+        (Measurement(1e-3, 3e-4, 4e-3, 2e-2), False, "results of the GPU differ from those of the CPU by 2.0e-02"),
+        (Measurement(1e-3, 3e-4, 4e-3, 2e-2), True, ""),
+        (Measurement(1e-3, 3e-4, 4e-3, float("nan")), True, "results of the GPU differ from those of the CPU by nan"),
+    ],
+)
+def test_measurement_decides(measured: Measurement, half_precision: bool, refusal: str) -> None:
+    assert measured.refusal(half_precision=half_precision).startswith(refusal)
+    assert bool(measured.refusal(half_precision=half_precision)) == bool(refusal)
+
+
+def test_measured_results_agree() -> None:
+    assert measure(compiled(convolution()), gpu()._memory).difference < 1e-5
+
+
+def test_saved_subgraph_has_its_programs() -> None:
+    model = convolution()
+    first = compiled(model)
+    loaded = gpu().load(view_of(model), first.save(), OPTIONS)
+    assert isinstance(loaded, GpuSubgraph)
+    assert first._gpu.programs and loaded._gpu.programs == first._gpu.programs
+    np.testing.assert_array_equal(run_on_gpu(loaded, IMAGE), run_on_gpu(first, IMAGE))
+
+
+def test_saved_programs_are_not_compiled_again() -> None:
+    source, settings = compiled(convolution()).model.file.source, engine.GpuSettings()
+    first = engine.GpuModel(source, settings)
+    assert not first.has_reused_programs
+    assert engine.GpuModel(source, settings, first.programs).has_reused_programs
+    other = engine.GpuModel(source, engine.GpuSettings(half_precision=True))
+    assert not engine.GpuModel(source, settings, other.programs).has_reused_programs
+
+
+def test_values_stay_on_the_gpu_between_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    copies: list[tuple[object, object]] = []
+    memory = gpu()._memory
+    copy = type(memory).copy
+
+    def counted(self: engine.GpuMemory, source: object, target: object) -> None:
+        copies.append((type(source), type(target)))
+        copy(self, source, target)  # type: ignore[arg-type]
+
+    first, second = compiled(convolution(1)), compiled(convolution(2))
+    monkeypatch.setattr(type(memory), "copy", counted)
+    middle = first.compute([memory.to_own(IMAGE)])
+    result = memory.to_host(second.compute(middle)[0])
+    assert copies == [(np.ndarray, engine.GpuBuffer), (engine.GpuBuffer, np.ndarray)]
+    np.testing.assert_allclose(result, run_on_gpu(second, run_on_gpu(first, IMAGE)))
+
+
+def test_buffers_are_used_again_when_their_execution_is_done() -> None:
+    memory = engine.GpuMemory()
+    subgraph = GpuSubgraph(view_of(convolution()), OPTIONS, engine.GpuSettings(), memory)
+    array = memory.to_own(IMAGE)
+    handle = array.handle
+    outputs = subgraph.compute([array])
+    del array
+    assert memory.acquire(IMAGE.shape, IMAGE.dtype).handle != handle  # the GPU may not have read it yet
+    memory.to_host(outputs[0])
+    del outputs
+    gc.collect()
+    buffers = [memory.acquire(IMAGE.shape, IMAGE.dtype) for _ in range(3)]
+    assert handle in [buffer.handle for buffer in buffers]
+
+
+def test_concurrent_executions_do_not_mix() -> None:
+    subgraph = compiled(convolution())
+    arrays = [np.full((1, 8, 8, 4), value, np.float32) for value in range(4)]
+    expected = [run_on_gpu(subgraph, array) for array in arrays]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(10):
+            for actual, wanted in zip(pool.map(lambda a: run_on_gpu(subgraph, a), arrays), expected, strict=True):
+                np.testing.assert_array_equal(actual, wanted)
+
+
+def test_models_split_between_gpu_and_cpu() -> None:
+    builder = ModelBuilder()
+    x = builder.input(T.TENSOR_FLOAT32, (1, 8, 8, 4))
+    y = builder.add(Op.RELU, x, output=tensor(T.TENSOR_FLOAT32, (1, 8, 8, 4)))
+    z = builder.add(Op.L2_NORMALIZATION, y, output=tensor(T.TENSOR_FLOAT32, (1, 8, 8, 4)))
+    builder.output(builder.add(Op.TANH, z, output=tensor(T.TENSOR_FLOAT32, (1, 8, 8, 4))))
+    model = builder.build()
+    outcome, plain = prepare(model, gpu_device("CpuAcc", "CpuRef")), prepare(model)
+    assert outcome.prepared_model is not None
+    placed = [operation.backend for operation in outcome.prepared_model.placement.operations]
+    assert placed[0] == "GpuAcc" or "merged" in outcome.prepared_model.placement.operations[0].refusals[0].reason
+    np.testing.assert_allclose(execute(outcome, [IMAGE])[1][0], execute(plain, [IMAGE])[1][0], atol=1e-5)

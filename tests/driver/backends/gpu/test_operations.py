@@ -1,0 +1,88 @@
+"""GpuAcc against CpuRef: random operations on SwiftShader, and what the GPU does not take."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, reject, settings
+from hypothesis import strategies as st
+
+from nnhal.errors import HalError
+from nnhal.types import OperandType as T
+from nnhal.types import OperationType as Op
+from nnhal_driver.backends.gpu.operations import accepted_operations
+from tests.driver.backends.gpu.software_gpu import gpu_device, require_software_gpu
+from tests.driver.backends.litert.support.comparison import run
+from tests.driver.backends.litert.support.models import one_operation
+from tests.driver.backends.litert.support.samples import SAMPLES, Case, cases
+from tests.driver.one_operation import Value, execute, float32, float_tensor, int32, int_tensor, prepare, tensor
+
+OUT = tensor(T.TENSOR_FLOAT32)
+IMAGE = float_tensor(np.arange(16.0).reshape(1, 2, 2, 4))
+KERNEL, BIAS = float_tensor(np.ones((3, 1, 1, 4))), float_tensor(np.zeros(3))
+
+
+@pytest.fixture(autouse=True)
+def _software_gpu() -> None:
+    require_software_gpu()
+
+
+@pytest.mark.parametrize("type_", sorted(accepted_operations()), ids=lambda type_: Op(type_).name)
+@settings(deadline=None, max_examples=15, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_results_are_those_of_the_reference(type_: int, data: st.DataObject) -> None:
+    case: Case = data.draw(cases(Op(type_)))
+    assume(all(operand.type == T.TENSOR_FLOAT32 for operand in case.outputs))
+    model, arrays = one_operation(case)
+    try:
+        expected = run(model, arrays, "CpuRef")[1]
+    except HalError:
+        reject()  # the draw breaks a rule of the operation
+    outcome = prepare(model, gpu_device("CpuRef"))
+    assert outcome.prepared_model is not None
+    for operation in outcome.prepared_model.placement.operations:
+        assert not any("failed to compile" in refusal.reason for refusal in operation.refusals), operation
+    for actual, reference in zip(execute(outcome, arrays)[1], expected, strict=True):
+        np.testing.assert_allclose(actual, reference, rtol=2e-4, atol=1e-4)
+
+
+def test_every_accepted_operation_has_a_sample() -> None:
+    assert accepted_operations() <= set(SAMPLES)
+
+
+def pooled(padding: int) -> Case:
+    return Case(Op.AVERAGE_POOL_2D, [IMAGE, *map(int32, (padding, 0, 0, 0, 1, 1, 2, 2, 1))], [OUT])
+
+
+def padded(batch: int) -> Case:
+    paddings = int_tensor(np.array([[batch, 0], [1, 1], [0, 0], [0, 0]]))
+    return Case(Op.PAD, [IMAGE, paddings], [OUT], frozenset({1}))
+
+
+def convolved(*constants: int) -> Case:
+    return Case(Op.CONV_2D, [IMAGE, KERNEL, BIAS, *map(int32, (1, 1, 1, 0))], [OUT], frozenset(constants))
+
+
+QUANTIZED: Value = (tensor(T.TENSOR_QUANT8_ASYMM, (1, 4), 0.5, 128), np.zeros((1, 4)))
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        (convolved(1, 2), ""),
+        (convolved(), "the GPU needs constant weights"),
+        (pooled(0), ""),
+        (pooled(1), "the GPU divides by another number of elements"),
+        (padded(0), ""),
+        (padded(1), "the GPU does not pad batches"),
+        (Case(Op.SOFTMAX, [IMAGE, float32(1.0)], [OUT]), ""),
+        (Case(Op.SOFTMAX, [IMAGE, float32(0.5)], [OUT]), "the GPU has beta 1 and the last axis only"),
+        (Case(Op.RELU, [QUANTIZED], [QUANTIZED[0]]), "the GPU computes TENSOR_FLOAT32 only"),
+        (Case(Op.L2_NORMALIZATION, [IMAGE], [OUT]), "the GPU accelerator has no such operation"),
+        (Case(Op.ABS, [float_tensor(np.zeros((1,) * 5))], [OUT]), "the GPU computes ranks 1 to 4; this one is 5"),
+    ],
+)
+def test_refusals_have_a_reason(case: Case, reason: str) -> None:
+    outcome = prepare(one_operation(case)[0], gpu_device("CpuRef"))
+    assert outcome.prepared_model is not None
+    (operation,) = outcome.prepared_model.placement.operations
+    assert operation.backend == ("CpuRef" if reason else "GpuAcc")
+    assert not reason or operation.refusals[0].reason.startswith(reason)
