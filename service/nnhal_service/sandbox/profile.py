@@ -15,7 +15,7 @@ import nnhal_service
 from nnhal.address import Address
 from nnhal_service.identity.jwks import is_url
 from nnhal_service.log import event
-from nnhal_service.settings import Settings
+from nnhal_service.settings import Settings, split_device
 from nnhal_service.tcp_port import is_ip
 from nnhal_service.tls.folders import is_shared, replacement_folders
 
@@ -95,7 +95,7 @@ def profile_of(settings: Settings, listen: Sequence[str], temporary: Path) -> Sa
         system=_absolute([*map(Path, _SYSTEM), *(Path("/etc", name) for name in _CONFIGURATION)]),
         readable=_absolute([*_python(), *_plugins(settings), *_followed(_replaced_files(settings, tls=bool(tcp)))]),
         writable=_absolute([*folders, temporary]),
-        devices=_absolute([*map(Path, _DEVICES), *settings.sandbox_paths]),
+        devices=_absolute([*map(Path, _DEVICES), *_gpus(settings), *settings.sandbox_paths]),
         socket_folders=_absolute([Path(address.path).parent for address in addresses if address.kind == "unix"]),
         # gRPC binds a free port of ::1, to find out whether the machine has IPv6
         ports=None if is_any else tuple(sorted(ports | {0} if tcp else ())),
@@ -153,6 +153,14 @@ def _plugins(settings: Settings) -> Iterator[Path]:
         yield from map(Path, filter(None, text.split(":")))
     if settings.cache_key_file is not None:
         yield settings.cache_key_file
+
+
+def _gpus(settings: Settings) -> Iterator[Path]:
+    """Yield the devices of GPUs, if a device of the service uses GpuAcc."""
+    listed = [settings.backends, *(split_device(text)[1] or () for text in settings.devices)]
+    if any("GpuAcc" in backends for backends in listed):
+        yield Path("/dev/dri")
+        yield from Path("/dev").glob("nvidia*")
 
 
 def _replaced_files(settings: Settings, *, tls: bool) -> Iterator[Path]:
