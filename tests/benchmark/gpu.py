@@ -7,8 +7,8 @@ after the other. `--generated` leaves out ../shared, `--memory` prints the memor
 
 import argparse
 import subprocess
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from queue import SimpleQueue
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from nnhal_driver.backends.gpu.subgraph import GpuSubgraph
 from nnhal_driver.backends.options import BackendOptions
 from nnhal_driver.device import Device
 from nnhal_driver.graph import build_graphs, subgraph_view
+from nnhal_driver.preparation.outcome import Outcome
 from tests.benchmark.figures import Figure, model_path
 from tests.benchmark.timing import elapsed_ms, median_us
 from tests.driver.launches import launch_preparation
@@ -58,9 +59,8 @@ class Network:
     def _weights(self, *shape: int, fan_in: int) -> OperandRef:
         return self._builder.constant((self._random.standard_normal(shape) / np.sqrt(fan_in)).astype(np.float32))
 
-    def _add(self, type_: Op, *arguments: object, shape: tuple[int, ...]) -> None:
-        operand = Operand(F32, shape)
-        self.value = self._builder.add(type_, self.value, *arguments, output=operand)  # type: ignore[arg-type]
+    def _add(self, type_: Op, *arguments: OperandRef | int, shape: tuple[int, ...]) -> None:
+        self.value = self._builder.add(type_, self.value, *arguments, output=Operand(F32, shape))
         self.shape = shape
 
     def convolve(self, channels: int, size: int = 1, stride: int = 1, activation: int = _NONE) -> None:
@@ -148,13 +148,12 @@ class Prepared:
     def __init__(self, model: Model, backends: Sequence[Backend], inputs: Sequence[AnyArray]) -> None:
         self._device = Device("bench", backends)
         config = PrepareModelConfig(preference=ExecutionPreference.FAST_SINGLE_ANSWER)
-        outcomes: list[object] = []
-        launch_preparation(self._device, model, outcomes.append, config)
-        while not outcomes:
-            time.sleep(0.01)
-        self.model = outcomes[0].prepared_model  # type: ignore[attr-defined]
-        if self.model is None:
-            raise RuntimeError(outcomes[0].reason)  # type: ignore[attr-defined]
+        outcomes: SimpleQueue[Outcome] = SimpleQueue()
+        launch_preparation(self._device, model, outcomes.put, config)
+        outcome = outcomes.get()
+        if outcome.prepared_model is None:
+            raise RuntimeError(outcome.reason)
+        self.model = outcome.prepared_model
         pools = [Memory.of(array.tobytes()) for array in inputs]
         arguments = [RequestArgument(False, DataLocation(i, 0, array.nbytes)) for i, array in enumerate(inputs)]
         results = (RequestArgument(False, DataLocation(len(pools))),) * len(self.model.outputs)
@@ -189,7 +188,7 @@ def measure(name: str, model: Model, adapter: str, rounds: int) -> Iterator[Figu
         return [memory.to_host(value) for value in compiled.compute([memory.to_own(array) for array in inputs])]
 
     measured = GpuAcc(BackendOptions({"adapter": adapter}))
-    calls = {
+    calls: dict[str, Callable[[], object]] = {
         "engine alone": call_engine,
         "driver, GpuAcc": Prepared(model, [backend], inputs),
         "driver, CpuAcc": Prepared(model, registry.create(["CpuAcc"]), inputs),
@@ -204,7 +203,8 @@ def measure(name: str, model: Model, adapter: str, rounds: int) -> Iterator[Figu
     yield Figure(f"{name}: first compilation", [cold_ms], "ms")
     yield Figure(f"{name}: from saved programs", warm_ms, "ms")
     for path, values in latencies.items():
-        placed = calls[path].placement if isinstance(calls[path], Prepared) else ""  # type: ignore[union-attr]
+        call = calls[path]
+        placed = call.placement if isinstance(call, Prepared) else ""
         yield Figure(f"{name}: {path} ({placed})" if placed else f"{name}: {path}", values, "ms")
     pairs = zip(latencies["driver, GpuAcc"], latencies["engine alone"], strict=True)
     yield Figure(f"{name}: the driver adds", [(own - bound) * 1e3 for own, bound in pairs], "us", 30.0)

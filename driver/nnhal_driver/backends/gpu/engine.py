@@ -137,6 +137,12 @@ class GpuMemory(DeviceMemory):
             raise MemoryError(f"the GPU has no memory for a tensor of {size} bytes: {error}") from error
         return GpuBuffer(self, shape, dtype, handle)
 
+    def to_own(self, array: AnyArray) -> GpuBuffer:
+        """Return a buffer with the value of an array."""
+        buffer = self.acquire(array.shape, array.dtype)
+        self.copy(array, buffer)
+        return buffer
+
     def release(self, buffer: GpuBuffer) -> None:
         """Take back a buffer that nothing uses any more."""
         with self._lock:
