@@ -200,9 +200,7 @@ def _import_all() -> None:
     """Import what a service imports, in one thread, as the template of a service does."""
     for name in _MODULES:
         importlib.import_module(name)
-    registry = importlib.import_module("nnhal_driver.backends.registry")
-    for id_ in registry.registered_ids():
-        registry.create([id_])  # imports its engine
+    importlib.import_module("nnhal_driver.backends.registry").import_engines()
     sys.path.remove(str(_ROOT))
     assert len(os.listdir("/proc/self/task")) == 1, "a process with threads cannot be forked"
     gc.collect()
