@@ -75,7 +75,7 @@ def environment() -> Any:
     return library.get("LiteRtCreateEnvironment", 1, options)
 
 
-class Work:
+class GpuWork:
     """An execution on the GPU. It keeps its inputs, which must not be used for others, until an output is copied."""
 
     __slots__ = ("inputs",)
@@ -100,7 +100,7 @@ class GpuBuffer:
         self.dtype = dtype
         self.nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         self.handle = handle
-        self.work: Work | None = None
+        self.work: GpuWork | None = None
 
     def __del__(self) -> None:
         self._memory.release(self)
@@ -247,7 +247,7 @@ class GpuModel:
         with self._lock:
             arguments = (self._compiled, 0, len(inputs), read, len(outputs), written)
             library.get("LiteRtRunCompiledModelAsync", *arguments, kind="bool")
-        work = Work(inputs)
+        work = GpuWork(inputs)
         for buffer in outputs:
             buffer.work = work
 

@@ -99,7 +99,7 @@ def _median_seconds(work: Callable[[], object]) -> float:
 
 
 def _difference(computed: list[AnyArray], expected: list[AnyArray]) -> float:
-    """Return the largest difference, relative to the largest result. Where both are no number, they are equal."""
+    """Return the largest difference, relative to the largest result. NaN is equal to NaN."""
     largest = 0.0
     for ours, theirs in zip(computed, expected, strict=True):
         with np.errstate(invalid="ignore"):
