@@ -113,7 +113,10 @@ def test_environment_and_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--device", "a=Npu"), "--device a: there is no backend 'Npu'; there are CpuAcc, CpuRef, Doubler, Unverified"),
+        (
+            ("--device", "a=Npu"),
+            "--device a: there is no backend 'Npu'; there are CpuAcc, CpuRef, Doubler, GpuAcc, Unverified",
+        ),
         (("--backend-option", "Npu.x=1"), "--backend-option Npu.x: there is no backend 'Npu'; there are CpuAcc"),
         (
             ("--backend-option", "Doubler.factor=0"),

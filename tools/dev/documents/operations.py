@@ -7,12 +7,11 @@ from pathlib import Path
 from nnhal.operations import SIGNATURES
 from nnhal.types import OperationType
 from nnhal_driver import operations
-from nnhal_driver.backends import registry
 from nnhal_driver.backends.api import Backend
 from nnhal_driver.compilation.operation_support import operation_rows, shortest_graph
 from nnhal_driver.operations import SHAPE_RULES
 from tools.dev.documents.markdown import Documents, render
-from tools.dev.vector_counts import DRIVER, TYPES, VECTORS, Counts, count_key
+from tools.dev.vector_counts import DRIVER, TYPES, VECTORS, Counts, all_backends, count_key
 
 Support = Mapping[str, Sequence[str]]
 """Ids of the backends that support an operation, by operand type."""
@@ -57,14 +56,10 @@ def rows(support: Mapping[str, Support], vectors: Mapping[str, Counts]) -> list[
     return [f"| {' | '.join(line)} |" for line in lines]
 
 
-def all_backends() -> Sequence[Backend]:
-    """Return all backends whose engine is installed."""
-    return registry.assemble(registry.registered_ids()).backends
-
-
 def generate() -> Documents:
     """Return the document for the current signatures, backends and counts."""
-    support = {type_.name: supported_types(type_, all_backends()) for type_ in OperationType}
+    backends = all_backends()
+    support = {type_.name: supported_types(type_, backends) for type_ in OperationType}
     return {
         Path("docs/operations.md"): render("operations", rows="\n".join(rows(support, json.loads(VECTORS.read_text()))))
     }

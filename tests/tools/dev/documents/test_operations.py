@@ -7,8 +7,8 @@ import pytest
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
 from tests.shared import shared
-from tools.dev.documents.operations import all_backends, family, generate, rows
-from tools.dev.vector_counts import VECTORS, count_key, count_vectors
+from tools.dev.documents.operations import family, generate, rows
+from tools.dev.vector_counts import VECTORS, all_backends, count_key, count_vectors
 
 
 def test_vector_counts_are_fresh() -> None:
