@@ -128,8 +128,7 @@ def test_overlapping_constants(service: Service) -> None:
             status, reason = error_detail(error).status, error_detail(error).reason
         else:
             status, reason = notify.status, notify.reason
-        assert status == ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT
-        assert "service_memory_bytes" in reason
+        assert status == ErrorStatus.NONE, reason  # they are in memory once
         assert execute_once(raw).output_sufficient_size
 
 

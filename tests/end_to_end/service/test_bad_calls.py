@@ -444,14 +444,14 @@ def test_ranks_above_the_maximum(stage: Stage) -> None:
     }
     for name, model in shapes.items():
         result = prepare(stage, model_message(model))
+        if name == "output":  # its shape is counted before it is read
+            assert result.status == ErrorStatus.GENERAL_FAILURE, (name, result)
+            assert "shape has 71 elements; this device takes at most 64" in result.reason, (name, result)
+            continue
         if name != "constant":
             handle = result.prepared_model
             request = inline_request()
-            if name == "input":
-                request.inputs[0].dimensions.extend([*ones, 2])
-            else:
-                request.pools[0].pool.inline += np.array([*ones, 2], np.int32).tobytes()
-                request.inputs.add(location=types_pb2.DataLocation(offset=8, length=4 * 71))
+            request.inputs[0].dimensions.extend([*ones, 2])
             result = execute(stage, request, handle)
         assert result.status == ErrorStatus.GENERAL_FAILURE, (name, result)
         assert "rank 7" in result.reason, (name, result)
