@@ -36,7 +36,10 @@ def merge(arrays: Sequence[Bytes]) -> tuple[list[Bytes], list[Place]]:
             regions[-1] = regions[-1][0], end - region_start
             region_end = end
         places[i] = len(regions) - 1, starts[i] - region_start
-    return [_extend(arrays[first], size) for first, size in regions], places
+    # in the order of the arrays: addresses differ from process to process, and what is saved must not
+    numbers = {region: number for number, region in enumerate(dict.fromkeys(region for region, _ in places))}
+    extended = [_extend(arrays[regions[region][0]], regions[region][1]) for region in numbers]
+    return extended, [(numbers[region], offset) for region, offset in places]
 
 
 def flat_bytes(array: AnyArray) -> Bytes:

@@ -27,6 +27,16 @@ def test_arrays_that_overlap_have_one_region() -> None:
     assert places == [(0, 16), (1, 0), (0, 0), (0, 32), (2, 0)]
 
 
+def test_regions_have_the_order_of_the_arrays() -> None:
+    """What is saved must not depend on the addresses of a process."""
+    pool = memory(200)
+    low, high = pool[0:16], pool[96:112]
+    for arrays in ([low, high], [high, low]):
+        regions, places = merge(arrays)
+        assert [address(region) for region in regions] == [address(array) for array in arrays]
+        assert places == [(0, 0), (1, 0)]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_places_have_the_bytes_and_the_alignment_of_the_arrays(seed: int) -> None:
     chance, pool, other = Random(seed), memory(3000), memory(3000)
