@@ -28,7 +28,7 @@ def test_arrays_that_overlap_have_one_region() -> None:
 
 
 def test_regions_have_the_order_of_the_arrays() -> None:
-    """What is saved must not depend on the addresses of a process."""
+    """Saved files must not depend on the addresses of a process."""
     pool = memory(200)
     low, high = pool[0:16], pool[96:112]
     for arrays in ([low, high], [high, low]):
