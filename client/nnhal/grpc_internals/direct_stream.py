@@ -138,7 +138,7 @@ class DirectStream:
         """Return the exception that tells how the stream has ended."""
         if self._end.code() == cygrpc.StatusCode.ok:
             return StopIteration()
-        return _rpc_error(self._end.code(), self._end.details(), self._end.trailing_metadata())
+        return rpc_error(self._end.code(), self._end.details(), self._end.trailing_metadata())
 
     def cancel(self) -> None:
         """See QueuedStream in nnhal.client.message_stream."""
@@ -154,7 +154,7 @@ class DirectStream:
                 self._read_event()
 
 
-def _rpc_error(code: int, details: str, trailing_metadata: Any) -> Exception:
+def rpc_error(code: int, details: str, trailing_metadata: Any) -> Exception:
     """Return the exception of a call that has ended with the number of a status."""
     failed: Callable[..., Exception] = _PARTS["_channel._InactiveRpcError"]
     status = _PARTS["_common"].CYGRPC_STATUS_CODE_TO_STATUS_CODE.get(code, grpc.StatusCode.UNKNOWN)

@@ -32,10 +32,11 @@ def _private_parts_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_installed_release_is_as_expected() -> None:
     assert set(private_parts(*PARTS)) == {"_server", "_server._raise_rpc_error"}
+    modules = "direct_stream", "server_calls", "unary_call"
     program = (
-        "from nnhal.grpc_internals import direct_stream as d, server_calls as s; print(not d._PARTS, not s._PARTS)"
+        f"from nnhal.grpc_internals import {', '.join(modules)}\nprint(*(not m._PARTS for m in ({', '.join(modules)})))"
     )
-    for switch, expected in (("", "False False"), ("1", "True True")):
+    for switch, expected in (("", "False False False"), ("1", "True True True")):
         environment = {**os.environ, gate.SWITCH: switch}
         result = subprocess.run(
             [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True

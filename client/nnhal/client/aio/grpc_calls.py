@@ -149,6 +149,12 @@ class BurstStream:
         self._call.cancel()
 
 
+def encoded_method(channel: Any, path: str) -> Callable[..., Awaitable[bytes]]:
+    """Return a method of a channel that takes and returns encoded messages."""
+    method: Callable[..., Awaitable[bytes]] = channel.unary_unary(path)
+    return method
+
+
 def start_call(method: Callable[..., Awaitable[T]], request: Any, metadata: Any) -> Awaitable[T]:
     """Start a unary call."""
     return method(request, metadata=metadata)

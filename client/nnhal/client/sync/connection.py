@@ -34,7 +34,7 @@ from nnhal.client.forks import forked_error, watch_forks
 from nnhal.client.security.security import PLAIN, Security
 from nnhal.client.shm.pool import is_same_host
 from nnhal.client.sync.concurrency import StateLock, Work, run_blocking, sleep
-from nnhal.client.sync.grpc_calls import CHANNEL_CLOSED, GrpcCalls, finish_call, next_event, start_call
+from nnhal.client.sync.grpc_calls import CHANNEL_CLOSED, GrpcCalls, encoded_method, finish_call, next_event, start_call
 from nnhal.client.sync.shm_transport import ShmTransport
 from nnhal.client.trace_context import trace_metadata
 from nnhal.errors import DeadObjectError, HalError, SessionLostError
@@ -122,7 +122,7 @@ class Connection(GrpcCalls):
         self.cache = cache_pb2_grpc.CacheStub(self._channel)
         self.execution = execution_pb2_grpc.ExecutionStub(self._channel)
         self.fence = fence_pb2_grpc.FenceStub(self._channel)
-        self.run: Work[..., bytes] = self._channel.unary_unary(method_path(prepared_model_pb2, "Run"))
+        self.run: Work[..., bytes] = encoded_method(self._channel, method_path(prepared_model_pb2, "Run"))
         self.burst_stream: Callable[..., Any] = self._channel.stream_stream(method_path(burst_pb2, "Stream"))
         self._memory_service = memory_pb2_grpc.MemoryServiceStub(self._channel)
         self._sessions = session_pb2_grpc.SessionStub(self._channel)

@@ -17,9 +17,11 @@ from nnhal.client.core.prepared_model import missing_notify_error
 from nnhal.client.core.rpc_errors import hal_error
 from nnhal.client.core.session import connection_replaced_error
 from nnhal.client.message_stream import MessageStream, open_stream
+from nnhal.client.security.token import AuthorizedMethod
 from nnhal.client.sync.memory_objects import MemoryObjects
 from nnhal.errors import DeadObjectError, HalError, general_failure
 from nnhal.grpc_internals.direct_stream import free_cancelled_streams
+from nnhal.grpc_internals.unary_call import direct_unary
 from nnhal.types import ErrorStatus
 from nnhal.v1 import device_pb2, session_pb2
 
@@ -229,6 +231,16 @@ class BurstStream:
         except INTERRUPTS:
             self._connection.replace_channel(self._stream)
             raise
+
+
+def encoded_method(channel: Any, path: str) -> Callable[..., bytes]:
+    """Return a method of a channel that takes and returns encoded messages."""
+    method = channel.unary_unary(path)
+    if isinstance(method, AuthorizedMethod):
+        method.method = direct_unary(method.method)
+        return method
+    direct: Callable[..., bytes] = direct_unary(method)
+    return direct
 
 
 def start_call(method: "grpc.UnaryUnaryMultiCallable[Any, T]", request: Any, metadata: Any) -> "grpc.Future[T]":
