@@ -1,7 +1,8 @@
 """Table of the work in progress, in memory that another process can read after this one has crashed.
 
-Each preparation and execution has a record while it runs: model, backend, thread, deadline, and when it was cancelled.
-A supervisor reads the records to name the model that crashed a process, and to find work that ignores its deadline. A
+Each preparation and execution has a record while it runs: model, client, backend, thread, deadline, and when it was
+cancelled. A supervisor reads the records to name the model and the client that crashed a process, and to find work that
+ignores its deadline. A
 record costs half a microsecond for each execution.
 """
 
@@ -18,14 +19,17 @@ from nnhal_driver.scheduling.deadline import now_ns
 
 DIGEST_BYTES = 32
 """Size of the digest of a model; zeros if it is unknown."""
+CLIENT_BYTES = 16
+"""Size of the digest of a client; zeros if it is unknown."""
 CAPACITY = 64
 """Number of records. When all are in use, further work has none."""
 
-_RECORD = struct.Struct(f"<{DIGEST_BYTES}sqqqqQBB6x")
-_STAGE_OFFSET = DIGEST_BYTES + 5 * 8
+_TIMES_OFFSET = DIGEST_BYTES + CLIENT_BYTES
+_RECORD = struct.Struct(f"<{_TIMES_OFFSET}sqqqqQBB6x")
+_STAGE_OFFSET = _TIMES_OFFSET + 5 * 8
 _BACKEND_OFFSET = _STAGE_OFFSET + 1
-_STARTED_OFFSET, _CANCELLED_OFFSET, _EXPECTED_OFFSET = DIGEST_BYTES, DIGEST_BYTES + 2 * 8, DIGEST_BYTES + 3 * 8
-_THREAD_OFFSET = DIGEST_BYTES + 4 * 8
+_STARTED_OFFSET, _CANCELLED_OFFSET, _EXPECTED_OFFSET = _TIMES_OFFSET, _TIMES_OFFSET + 2 * 8, _TIMES_OFFSET + 3 * 8
+_THREAD_OFFSET = _TIMES_OFFSET + 4 * 8
 _INT64, _TIMES = struct.Struct("<q"), struct.Struct("<qqqq")
 
 TABLE_BYTES = _RECORD.size * CAPACITY
@@ -52,6 +56,7 @@ class Activity:
 
     Attributes:
         digest: digest of the model; empty if it is unknown.
+        client: digest of the client; empty if it is unknown.
         backend: id of the backend whose code runs; "" if it is unknown.
         started_ns: instant of CLOCK_BOOTTIME at which it was in progress: at most one period of `publish` after its
             start, or before that of an earlier one.
@@ -63,12 +68,18 @@ class Activity:
 
     stage: Stage
     digest: bytes
+    client: bytes
     backend: str
     started_ns: int
     deadline_ns: int
     cancelled_ns: int
     expected_ns: int
     thread: int
+
+
+def subject_of(digest: bytes, client: bytes) -> bytes:
+    """Return the subject of a record: a model and a client. Either digest may be empty."""
+    return digest.ljust(DIGEST_BYTES, b"\0") + client
 
 
 class _CurrentRecord(threading.local):
@@ -110,13 +121,13 @@ class ActivityRecord:
         stage_offset: where its stage is in the table.
         note: notes the backend whose code begins to run.
         write_thread: writes the thread that does the work.
-        digest, thread: what the record contains, whether it is in use or not.
+        subject, thread: what the record contains, whether it is in use or not.
         is_published: whether the record contains all about the work that it has for other processes.
         has_times: whether it contains a deadline or a cancellation.
     """
 
     __slots__ = (
-        *("digest", "thread", "stage_offset", "offset", "note", "write_thread"),
+        *("subject", "thread", "stage_offset", "offset", "note", "write_thread"),
         *("cancellation", "expected_ns", "is_published", "has_times"),
     )
 
@@ -125,7 +136,7 @@ class ActivityRecord:
         self.stage_offset = self.offset + _STAGE_OFFSET
         self.note = partial(note, self.offset + _BACKEND_OFFSET)
         self.write_thread = partial(write, self.offset + _THREAD_OFFSET)
-        self.digest = b""
+        self.subject = b""
         self.thread = self.expected_ns = 0
         self.cancellation: Cancellation | None = None
         self.is_published = self.has_times = False
@@ -164,14 +175,15 @@ class ActivityTable:
     def begin(
         self,
         stage: int,
-        digest: bytes,
+        subject: bytes,
         deadline_ns: int = 0,
         cancellation: Cancellation | None = None,
         expected_ns: int = 0,
     ) -> ActivityRecord | None:
         """Write a record for work that begins on the calling thread. Return it, or None if all are in use.
 
-        `stage`: a `Stage`; `deadline_ns`: 0 or less if there is none. The others are as in `Activity`.
+        `stage`: a `Stage`; `subject`: see `subject_of`; `deadline_ns`: 0 or less if there is none. The others are as in
+        `Activity`.
         """
         try:
             record = self._free.pop()  # atomic
@@ -182,19 +194,19 @@ class ActivityTable:
         record.expected_ns = expected_ns
         record.is_published = False
         # the same thread mostly gets the same record, for the same model
-        if record.digest is not digest or record.thread != thread or deadline_ns > 0:
-            record.digest, record.thread, record.has_times = digest, thread, deadline_ns > 0
-            _RECORD.pack_into(self._buffer, record.offset, digest, now_ns(), deadline_ns, 0, expected_ns, thread, 0, 0)
+        if record.subject is not subject or record.thread != thread or deadline_ns > 0:
+            record.subject, record.thread, record.has_times = subject, thread, deadline_ns > 0
+            _RECORD.pack_into(self._buffer, record.offset, subject, now_ns(), deadline_ns, 0, expected_ns, thread, 0, 0)
         self._buffer[record.stage_offset] = stage
         _current.record = record
         return record
 
     @contextmanager
     def record(
-        self, stage: Stage, digest: bytes, deadline_ns: int = 0, cancellation: Cancellation | None = None
+        self, stage: Stage, subject: bytes, deadline_ns: int = 0, cancellation: Cancellation | None = None
     ) -> Iterator[None]:
         """Keep a record while the body runs. The arguments are those of `begin`."""
-        record = self.begin(stage, digest, deadline_ns, cancellation)
+        record = self.begin(stage, subject, deadline_ns, cancellation)
         try:
             yield
         finally:
@@ -209,7 +221,7 @@ class ActivityTable:
         record.cancellation = None
         if record.has_times:
             record.has_times = False
-            _TIMES.pack_into(self._buffer, record.offset + DIGEST_BYTES, 0, 0, 0, 0)
+            _TIMES.pack_into(self._buffer, record.offset + _TIMES_OFFSET, 0, 0, 0, 0)
         self._free.append(record)
 
     @property
@@ -253,11 +265,13 @@ def read_activities(buffer: memoryview, backends: Sequence[str]) -> list[Activit
     """
     activities = []
     for number in range(CAPACITY):
-        digest, started, deadline, cancelled, expected, thread, stage, backend = _RECORD.unpack_from(
+        subject, started, deadline, cancelled, expected, thread, stage, backend = _RECORD.unpack_from(
             buffer, number * _RECORD.size
         )
         if stage != Stage.IDLE:
             id_ = backends[backend - 1] if 0 < backend <= len(backends) else ""
-            known = digest if any(digest) else b""
-            activities.append(Activity(Stage(stage), known, id_, started, deadline, cancelled, expected, thread))
+            digest, client = (part if any(part) else b"" for part in (subject[:DIGEST_BYTES], subject[DIGEST_BYTES:]))
+            activities.append(
+                Activity(Stage(stage), digest, client, id_, started, deadline, cancelled, expected, thread)
+            )
     return activities

@@ -50,6 +50,7 @@ class PreparedModel:
         activities: table of the work in progress; None if it is not recorded.
         estimated_ns: rough upper estimate of the duration of an execution; 0 if unknown.
         digest: digest of the model, see `nnhal.model_digest`; b"" if it is unknown.
+        subject: model and client in the table: see `subject_of`.
         reserve: reserves memory of the client for an execution.
         size: bytes that were reserved for the model; 0 if unknown. The memory of its engine is apart.
     """
@@ -66,6 +67,7 @@ class PreparedModel:
     extension_types: ExtensionTypes = field(default_factory=dict)
     loaded_from: Hashable = None
     digest: bytes = b""
+    subject: bytes = b""
     device: str = ""
     activities: ActivityTable | None = None
     estimated_ns: int = 0
@@ -213,7 +215,7 @@ class PreparedModel:
         activities, record = self.activities, None
         if activities is not None:
             expected_ns = max(self.estimated_ns, self.latencies.max_ns)
-            record = activities.begin(EXECUTING, self.digest, deadline.at_ns, call.cancellation, expected_ns)
+            record = activities.begin(EXECUTING, self.subject, deadline.at_ns, call.cancellation, expected_ns)
         before = time.perf_counter_ns()
         try:
             profiled = spans if spans is not None and spans.operations else None

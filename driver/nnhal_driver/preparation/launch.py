@@ -19,6 +19,7 @@ class DeviceCall:
 
     Attributes:
         owner: the client; owners are served fairly.
+        client: digest of the client, for the table of activities; b"" if it is unknown.
         reserve: reserves the memory of a model, as estimated, until the model is freed; raises to reject it.
     """
 
@@ -27,6 +28,7 @@ class DeviceCall:
     cancellation: Cancellation = field(default_factory=Cancellation)
     reserve: ReserveMemory = reserve_nothing
     times: WorkTimes = field(default_factory=WorkTimes)
+    client: bytes = b""
 
 
 class ModelReader(Protocol):

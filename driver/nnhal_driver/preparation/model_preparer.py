@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from nnhal.errors import general_failure
 from nnhal.types import CacheOutcome, CacheState, ErrorStatus, Extension, PreparationWarning
-from nnhal_driver.activity import Stage
+from nnhal_driver.activity import Stage, subject_of
 from nnhal_driver.backends.api import Backend, CompileOptions
 from nnhal_driver.backends.boundary.answers import extensions
 from nnhal_driver.backends.boundary.isolation import refusals
@@ -149,7 +149,7 @@ class ModelPreparer:
             with NetworkLoad(self._device.backends) as network:
                 cached = self._device.cache.load(verified, check, network.number, memory.reserve)
                 network.loaded(cached.plan)
-            outcome = self._success(cached, memory, verified.identity)
+            outcome = self._success(cached, job, verified.identity)
             check()
             return outcome.with_cache(CacheOutcome(CacheState.HIT))
 
@@ -157,7 +157,7 @@ class ModelPreparer:
         """Return a context that records a preparation in the table of activities."""
         if self._activities is None:
             return nullcontext()
-        return self._activities.record(stage, digest, call.deadline.at_ns, call.cancellation)
+        return self._activities.record(stage, subject_of(digest, call.client), call.deadline.at_ns, call.cancellation)
 
     def _verdict(self, digest: bytes) -> Verdict:
         """Return the verdict on a model, or raise GENERAL_FAILURE if it is in quarantine."""
@@ -192,7 +192,7 @@ class ModelPreparer:
                 raise
             network.loaded(plan)
         cached = CachedModel(plan, placement, options.priority, options.preference, graphs, job.digest)
-        outcome = self._success(cached, memory)
+        outcome = self._success(cached, job)
         reasons = {"backend-quarantined": _exclusion_text(verdict)} if verdict.excluded else {}
         if hung := [now[1] for now, before in zip(map(refusals, backends), earlier, strict=True) if now != before]:
             reasons["backend-hangs"] = "; ".join(hung)
@@ -202,8 +202,8 @@ class ModelPreparer:
         outcome = replace(outcome, warnings=(*outcome.warnings, *warnings))
         return outcome.with_cache(job.save_target.skip("; ".join(reasons.values())))
 
-    def _success(self, cached: CachedModel, memory: ModelMemory, loaded_from: Hashable = None) -> Outcome:
-        main = cached.plan.graph
+    def _success(self, cached: CachedModel, job: CompileJob | LoadJob, loaded_from: Hashable = None) -> Outcome:
+        main, memory = cached.plan.graph, job.memory
         prepared = PreparedModel(
             tuple(main.operands[i] for i in main.subgraph.input_indexes),
             tuple(main.operands[i] for i in main.subgraph.output_indexes),
@@ -216,6 +216,7 @@ class ModelPreparer:
             extension_types=extension_types(main.extensions, self._device.supported_extensions()),
             loaded_from=loaded_from,
             digest=cached.digest,
+            subject=subject_of(cached.digest, job.call.client),
             device=self._device.name,
             reserve=memory.reserve,
             size=memory.size,
@@ -235,7 +236,8 @@ def share_model(prepared: PreparedModel, call: DeviceCall) -> Outcome:
         HalError: MISSED_DEADLINE_PERSISTENT.
     """
     call.deadline.check_on_arrival("the preparation")
-    shared = replace(prepared, latencies=LatencyHistory(), reserve=call.reserve)
+    subject = subject_of(prepared.digest, call.client)
+    shared = replace(prepared, latencies=LatencyHistory(), reserve=call.reserve, subject=subject)
     return Outcome(ErrorStatus.NONE, shared, placement=shared.placement, cache=CacheOutcome(CacheState.HIT))
 
 

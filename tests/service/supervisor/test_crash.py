@@ -10,8 +10,8 @@ from nnhal_driver.activity import Activity, Stage
 from nnhal_service.supervisor.crash import describe_status, find_suspects, is_crash, read_crash_log
 from tests.concurrency import in_own_process
 
-FIRST = Activity(Stage.EXECUTING, b"1", "CpuAcc", 0, 0, 0, 0, 0x7F01)
-SECOND = Activity(Stage.PREPARING, b"2", "CpuAcc", 0, 0, 0, 0, 0x7F02)
+FIRST = Activity(Stage.EXECUTING, b"1", b"", "CpuAcc", 0, 0, 0, 0, 0x7F01)
+SECOND = Activity(Stage.PREPARING, b"2", b"", "CpuAcc", 0, 0, 0, 0, 0x7F02)
 
 
 def status_of(end: object) -> int:
@@ -54,6 +54,6 @@ def test_stack_of_a_real_crash_names_the_thread() -> None:
         ctypes.string_at(0)
     os.waitpid(pid, 0)
     # the child has the ids of the threads of its parent
-    own = Activity(Stage.EXECUTING, b"3", "", 0, 0, 0, 0, threading.get_ident())
+    own = Activity(Stage.EXECUTING, b"3", b"", "", 0, 0, 0, 0, threading.get_ident())
     assert find_suspects([FIRST, own], read_crash_log(log)) == [own]
     os.close(log)

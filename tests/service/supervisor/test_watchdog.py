@@ -10,7 +10,7 @@ SECOND = 10**9
 TIMEOUT = 10 * SECOND
 NOW = 1000 * SECOND
 ALIVE = replace(NOBODY, pid=1, state=WorkerState.SERVING, heartbeat_ns=NOW)
-EXECUTION = Activity(Stage.EXECUTING, b"model", "CpuAcc", NOW - 20 * SECOND, 0, 0, 0, 7)
+EXECUTION = Activity(Stage.EXECUTING, b"model", b"", "CpuAcc", NOW - 20 * SECOND, 0, 0, 0, 7)
 
 
 def reason(activity: Activity) -> str:
