@@ -173,7 +173,6 @@ class Server:
         def trim() -> None:
             if self.sessions.count() == 0:
                 trim_memory()
-                self._hosting.end_idle()
 
         self._timers.call_at(now_ns() + TRIM_DELAY_NS, trim)
 

@@ -99,9 +99,11 @@ class Settings(BaseModel):
     workers: Annotated[int, Option("N")] = Field(default=1, ge=1, le=64)
     """Number of worker processes, or auto: one for every two cores. Each serves some of the clients, and is replaced if
     it crashes or hangs."""
-    worker_per_identity: Annotated[bool, Option()] = False
-    """Let each worker serve one identity only, and replace it when that has no more sessions (docs/workers.md). At most
-    as many identities as there are workers can use the service at once."""
+    worker_per_identity: Annotated[bool | None, Option()] = None
+    """Start a worker for each client, an identity or a host, when it opens its first session (docs/workers.md). By
+    default, this is for identities, and those whose clients do not follow redirects share the others."""
+    private_workers: Annotated[int, Option("N")] = Field(default=128, ge=0, le=192)
+    """Number of workers that serve one client each, at most: see `worker_per_identity`."""
     probe: Annotated[bool, Option()] = False
     """Prepare and run each new model in a process of its own first, so that one that crashes an engine disturbs no
     client (docs/workers.md). Its preparation takes longer."""

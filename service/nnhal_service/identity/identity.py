@@ -1,5 +1,6 @@
 """Identity of a client: what it authenticated with, and the name that this proved; and its credential."""
 
+import hashlib
 import time
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -25,6 +26,28 @@ class Identity:
 
 ANONYMOUS = Identity("anonymous", "")
 """Identity of clients that do not authenticate."""
+
+CLIENT_BYTES = 16
+"""Size of the digest of a client."""
+
+
+def client_name(identity: Identity, peer: str) -> str:
+    """Return the client that work counts for: its identity, or its host if it is anonymous.
+
+    `peer` is its connection, as gRPC names it.
+    """
+    return f"{identity} at {peer.rpartition(':')[0]}" if identity == ANONYMOUS else str(identity)
+
+
+def client_digest(identity: Identity, peer: str) -> bytes:
+    """Return the digest of `client_name`. Its last byte tells whether the client is a host."""
+    digest = hashlib.sha256(client_name(identity, peer).encode()).digest()
+    return digest[: CLIENT_BYTES - 1] + bytes([identity == ANONYMOUS])
+
+
+def is_host(client: bytes) -> bool:
+    """Return whether a digest is that of the anonymous clients of a host."""
+    return client[-1:] == b"\1"
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,9 +143,8 @@ class DeviceServicer(ServicerBase, device_pb2_grpc.DeviceServicer):
         device = self._devices.get(request.device)
         self._limits.require_model(request.model)
         _require_extensions(session, request.model.extension_name_to_prefix)
-        call = DeviceCall(
-            Deadline(call_deadline(context)), session.owner, cancellation_of(context), self._reserve(session)
-        )
+        deadline = Deadline(call_deadline(context))
+        call = DeviceCall(deadline, session.owner, cancellation_of(context), self._reserve(session))
         with self._counted(session, request):
             supported, placement = device.get_supported_operations(ReceivedModel(session, request.model), call)
         return device_pb2.GetSupportedOperationsResponse(
@@ -275,7 +274,9 @@ class DeviceServicer(ServicerBase, device_pb2_grpc.DeviceServicer):
         device = self._devices.label(request.device)
         meter = PreparationMeter(self._metrics, session, path, device, started_ns, request.ByteSize(), context)
         deadline = Deadline(longest_ns if limited else deadline_ns)
-        call = DeviceCall(deadline, session.owner, cancellation_of(context), self._reserve(session), meter)
+        call = DeviceCall(
+            deadline, session.owner, cancellation_of(context), self._reserve(session), meter, session.client_digest
+        )
         stream = PreparationStream(session, responses, self._executor, call, meter, context, limited=limited)
         try:
             with carry(context):

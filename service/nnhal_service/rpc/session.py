@@ -10,6 +10,7 @@ from nnhal.v1 import session_pb2, session_pb2_grpc
 from nnhal.version import __version__
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.response_stream import QueuedSend, ResponseStream, Send
+from nnhal_service.identity.identity import client_digest
 from nnhal_service.log import event
 from nnhal_service.peers.fleet.member_news import MemberNews, Tell
 from nnhal_service.requests.service_parts import ServiceParts
@@ -53,7 +54,10 @@ class SessionServicer(ServicerBase, session_pb2_grpc.SessionServicer):
         credential, _ = self._sessions.authentication.admit(context)
         if request.accept_redirect and self._redirect is not None:
             redirect = self._redirect.choose(
-                request, context.peer().partition(":")[0], self._sessions.count(), str(credential.identity)
+                request,
+                context.peer().partition(":")[0],
+                self._sessions.count(),
+                client_digest(credential.identity, context.peer()),
             )
             if redirect is not None:
                 away: ResponseStream[session_pb2.SessionEvent] = ResponseStream(context, send)

@@ -18,14 +18,15 @@ class Redirector(Protocol):
     """Decision where clients go. Thread safe."""
 
     def choose(
-        self, request: session_pb2.OpenRequest, kind: str, sessions: int, identity: str
+        self, request: session_pb2.OpenRequest, kind: str, sessions: int, client: bytes
     ) -> session_pb2.SessionRedirect | None:
         """Return where to send a client, which accepts a redirect, or None to serve it here.
 
-        Its kind of connection is "unix", or anything else for TCP. There are some sessions here.
+        Its kind of connection is "unix", or anything else for TCP. There are some sessions here. `client` is its
+        digest. Blocks while a worker starts for it.
 
         Raises:
-            HalError: no worker is free for the identity, or no service of a fleet has what the client needs.
+            HalError: no worker is free for the client, or no service of a fleet has what the client needs.
         """
 
     def members(self, known: Sequence[str] = ()) -> Sequence[str]:
@@ -34,10 +35,6 @@ class Redirector(Protocol):
     @property
     def member(self) -> str:
         """Id of this service in its fleet, or ""."""
-
-
-def _nothing(identity: str = "") -> None:
-    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +50,7 @@ class Hosting:
         metrics: metrics of the worker. The server starts and closes them.
         inherited: descriptors of the addresses that are open already.
         temporary: folder for temporary files.
-        claim: called with the identity of each new session, before it is opened. It may refuse.
-        end_idle: called a while after the last session has ended.
+        claim: called with the digest of the client of each new session, before it is opened. It may refuse.
         find_use: returns what an identity with quotas uses in other workers.
         share: the socket to the process of the cache share; None if there is none.
     """
@@ -68,8 +64,7 @@ class Hosting:
     inherited: Mapping[str, int] = field(default_factory=dict)
     temporary: Path = Path()
     metrics: WorkerMetrics = field(default_factory=WorkerMetrics)
-    claim: Callable[[str], None] = _nothing
-    end_idle: Callable[[], None] = _nothing
+    claim: Callable[[bytes], None] = lambda client: None
     find_use: FindUse = lambda identity: QuotaUse()
     share: socket.socket | None = None
 

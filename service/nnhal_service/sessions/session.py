@@ -108,6 +108,7 @@ class Session:
         secret: sent by the client on the data socket.
         client: name that the client gave itself.
         peer: address of the client, as gRPC reports it.
+        client_digest: see `nnhal_service.identity.identity`.
         placement: member of the fleet that has sent the client here, and why, as the client says; or "".
         opened_at: time of the start, in seconds since 1970.
         attachments: keep-alive streams of the session. The registry counts them.
@@ -134,6 +135,7 @@ class Session:
         self.owner: Hashable = self.account.owner(name)
         self.secret = secrets.token_bytes(HANDLE_BYTES)
         self.client = self.peer = self.placement = ""
+        self.client_digest = b""
         self.opened_at = time.time()
         self.attachments = 0
         self.expires_at_ns = 0

@@ -15,7 +15,7 @@ from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_driver.scheduling.timers import Timers
 from nnhal_service.identity.accounts import Accounts
 from nnhal_service.identity.authentication import Authentication
-from nnhal_service.identity.identity import ANONYMOUS, Credential, Identity
+from nnhal_service.identity.identity import Credential, Identity, client_digest, client_name
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.session import STOPPING, Session, session_lost, stopping
 
@@ -29,7 +29,7 @@ class SessionRegistry:
     Args:
         grace_s: seconds that a session outlives its last keep-alive stream.
         on_empty: called when the last session has ended.
-        claim: called with the identity of each session before it opens. It may refuse.
+        claim: called with the digest of the client of each session before it opens. It may refuse.
 
     Attributes:
         authentication: the same.
@@ -42,7 +42,7 @@ class SessionRegistry:
         on_empty: Callable[[], object] = lambda: None,
         token_suffix: bytes = b"",
         authentication: Authentication | None = None,
-        claim: Callable[[str], None] = lambda identity: None,
+        claim: Callable[[bytes], None] = lambda client: None,
     ) -> None:
         self.grace_s = grace_s
         self._limits = limits or Limits()
@@ -68,18 +68,18 @@ class SessionRegistry:
                 quota of the identity.
         """
         account = self.authentication.accounts.of(identity)
-        client = _client(identity, peer)
+        client, digest = client_name(identity, peer), client_digest(identity, peer)
         with self._lock:
             if self._closed:
                 raise stopping()
-            own = sum(_client(each.identity, each.peer) == client for each in self._sessions.values())
+            own = sum(client_name(each.identity, each.peer) == client for each in self._sessions.values())
             self._limits.require_share("sessions", len(self._sessions), own, client)
-            self._claim(str(identity))
+            self._claim(digest)
             account.acquire("sessions")
             session = Session(f"s{next(self._numbers)}", identity, self._limits, self._token_suffix, account)
             session.credential = credential or session.credential
             session.attachments = 1
-            session.peer = peer
+            session.peer, session.client_digest = peer, digest
             self._sessions[session.token] = session
         return session
 
@@ -204,8 +204,3 @@ class SessionRegistry:
         """End every session because the service stops."""
         for session in self.all():
             self.end(session, STOPPING)
-
-
-def _client(identity: Identity, peer: str) -> str:
-    """Return the client that a session counts for: its identity, or its host if it is anonymous."""
-    return f"{identity} at {peer.rpartition(':')[0]}" if identity == ANONYMOUS else str(identity)

@@ -2,11 +2,11 @@
 
 TCP: all workers listen on the shared port, and the kernel distributes the connections (SO_REUSEPORT). A socket that is
 bound but does not listen reserves the port, so that no other user can bind it. Several workers also have a private port
-each, for clients that are sent to one of them.
+each, for clients that are sent to one of them. A worker that serves one client has only that.
 
 Unix: `unix:PATH` belongs to the only worker. Of several, worker n has `unix:PATH.n`, and PATH is another name of the
-socket of one that serves: the supervisor changes it when this worker does not serve any more. A lock file beside each
-path reserves it.
+socket of one that serves any client: the supervisor changes it when this worker does not serve any more. A lock file
+beside each path reserves it.
 
 Inherited sockets, which a service manager has opened: all workers accept connections from the same socket. Several
 workers also have a private port or path each, `unix:PATH.n` for worker n.
@@ -32,13 +32,20 @@ class WorkerAddresses:
 
     Attributes:
         listen: those that it binds.
-        tcp: address for clients that are sent to it over TCP: `:PORT`; "" if there is none.
-        unix: address for clients that are sent to it over a Unix socket: `unix:PATH`; "" if there is none.
+        port: TCP port of clients that are sent to it; 0 if there is none.
+        unix: address for clients that are sent to a worker over a Unix socket, without its number: `unix:PATH`; "" if
+            there is none.
     """
 
     listen: tuple[str, ...]
-    tcp: str = ""
+    port: int = 0
     unix: str = ""
+
+    def for_redirect(self, slot: int, port: int, *, is_local: bool) -> str:
+        """Return the address for a client that is sent to a worker with a port; "" if there is none."""
+        if is_local:
+            return f"{self.unix}.{slot}" if self.unix else ""
+        return f":{port}" if port else ""
 
 
 class ReservedAddresses:
@@ -62,12 +69,19 @@ class ReservedAddresses:
             self._tcp: list[Address] = []
             self.shared = tuple(self._reserve(text, stack) for text in listen)
             self._shared_paths = [*self._paths] if workers > 1 else []
-            self._workers = [self._addresses_of(slot, workers, stack) for slot in range(workers)]
+            self._count = workers
+            self._workers = {slot: self._addresses_of(slot, stack) for slot in range(workers)}
             stack.callback(self._remove_sockets)
             self._reserved = stack.pop_all()
 
     def of_worker(self, slot: int) -> WorkerAddresses:
-        """Return the addresses of a worker."""
+        """Return the addresses of a worker. They are reserved when they are needed first.
+
+        Raises:
+            ValueError: no address can be reserved.
+        """
+        if slot not in self._workers:
+            self._workers[slot] = self._addresses_of(slot, self._reserved)
         return self._workers[slot]
 
     def lead_to(self, slots: Sequence[int]) -> None:
@@ -106,25 +120,19 @@ class ReservedAddresses:
         stack.enter_context(owned_path(path))
         self._paths.append(path)
 
-    def _addresses_of(self, slot: int, workers: int, stack: ExitStack) -> WorkerAddresses:
-        tcp = [text for text in self.shared if not text.startswith("unix:")]
-        tcp += [text for text in self._inherited if text.startswith("unix:")]
-        unix = [text for shared in self.shared if (text := self._unix_address(shared, slot, workers))]
-        for text in unix:
-            if text not in self.shared:
-                self._claim(Path(Address.parse(text).path), stack)
-        private = ""
-        if workers > 1 and self._tcp:
-            port = self._reserve_private_port(stack)
-            tcp += [address.with_port(port) for address in self._tcp]
-            private = f":{port}"
-        return WorkerAddresses((*tcp, *unix), private, unix[0] if unix and workers > 1 else "")
-
-    def _unix_address(self, shared: str, slot: int, workers: int) -> str:
-        """Return the address that belongs to one worker alone, or "" if there is none."""
-        if not shared.startswith("unix:") or (shared in self._inherited and workers == 1):
-            return ""
-        return shared if workers == 1 else f"{shared}.{slot}"
+    def _addresses_of(self, slot: int, stack: ExitStack) -> WorkerAddresses:
+        paths = [text for text in self.shared if text.startswith("unix:")]
+        unix = paths[0] if paths else ""
+        if self._count == 1 and slot == 0:
+            return WorkerAddresses(self.shared, unix=unix)
+        # gRPC shares a port between processes, and not a path
+        shared = [text for text in self.shared if text not in paths or text in self._inherited]
+        port = self._reserve_private_port(stack) if self._tcp else 0
+        own = [address.with_port(port) for address in self._tcp]
+        for text in (f"{path}.{slot}" for path in paths):
+            self._claim(Path(Address.parse(text).path), stack)
+            own.append(text)
+        return WorkerAddresses((*(shared if slot < self._count else ()), *own), port, unix)
 
     def _reserve_private_port(self, stack: ExitStack) -> int:
         """Reserve one free port on all hosts that the service listens on, and return it."""

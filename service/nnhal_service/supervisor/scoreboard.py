@@ -2,7 +2,8 @@
 
 A row tells state, heartbeat, load and work in progress of a worker. The supervisor reads them to find workers that
 hang, and the suspect of a crash. The workers read them to send new sessions to the least loaded one, and to add up what
-each identity uses of its quotas. The states of all rows come first, and then their turns.
+each identity uses of its quotas. The states of all rows come first, then their turns, then what the supervisor writes:
+the private ports of the workers, and the offenders.
 
 A report is many bytes, and a process may be suspended while it writes them. So a row has two copies, which the worker
 writes in turn: the turn names the one that is complete.
@@ -17,16 +18,24 @@ from enum import IntEnum
 from nnhal_driver.activity import TABLE_BYTES
 from nnhal_service.identity import use_ledger
 from nnhal_service.identity.use_ledger import UseTable
+from nnhal_service.supervisor import offenders
+from nnhal_service.supervisor.offenders import OffenderTable
 
 MAX_WORKERS = 64
-ROWS = 2 * MAX_WORKERS
+"""Workers that serve any client."""
+SLOTS = 256
+"""Numbers of workers: the last byte of the token of a session. Those above serve one client each."""
+ROWS = 2 * SLOTS
 """Number of rows. During a reload, a worker and its successor have one each."""
 
 NO_OWNER = bytes(16)
-"""Digest of no identity."""
+"""Digest of no client."""
 _HEADER = struct.Struct("<iHxxqqIIQ16s")
 _REDIRECTS = struct.Struct(f"<{MAX_WORKERS}I")
-_STATE_BYTES = mmap.PAGESIZE
+_PORT = struct.Struct("<H")
+_PORTS_OFFSET = 2 * ROWS
+_OFFENDERS_OFFSET = _PORTS_OFFSET + SLOTS * _PORT.size
+_STATE_BYTES = -(-(_OFFENDERS_OFFSET + offenders.TABLE_BYTES) // mmap.PAGESIZE) * mmap.PAGESIZE
 _COPY_BYTES = _HEADER.size + _REDIRECTS.size
 _COPIES = 2
 _USE_BYTES = -(-use_ledger.TABLE_BYTES // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -54,8 +63,8 @@ class WorkerStatus:
         serving_ns: instant at which it began to serve; 0 before.
         executions: number of executions and preparations in progress.
         generation: number of the start, over all workers.
-        redirects: for each slot, the clients that it has just sent there.
-        owner: digest of the only identity that it serves; zeros if it serves any.
+        redirects: for each slot of those that serve any client, the clients that it has just sent there.
+        owner: digest of the only client that it serves; zeros if it serves any.
     """
 
     pid: int
@@ -112,6 +121,19 @@ class Scoreboard:
             pid, slot, WorkerState(state), heartbeat, serving, sessions, executions, generation, redirects, owner
         )
 
+    def set_port(self, slot: int, port: int) -> None:
+        """Publish the private TCP port of a worker. For the supervisor."""
+        _PORT.pack_into(self._memory, _PORTS_OFFSET + slot * _PORT.size, port)
+
+    def port(self, slot: int) -> int:
+        """Return the private TCP port of a worker, or 0."""
+        return int(_PORT.unpack_from(self._memory, _PORTS_OFFSET + slot * _PORT.size)[0])
+
+    @property
+    def offenders(self) -> OffenderTable:
+        """The offenders, which only the supervisor writes."""
+        return OffenderTable(self._memory[_OFFENDERS_OFFSET : _OFFENDERS_OFFSET + offenders.TABLE_BYTES])
+
     def activities(self, row: int) -> memoryview:
         """Return the memory of the table of a worker's work in progress."""
         offset = _status_offset(row) + _COPIES * _COPY_BYTES
@@ -126,9 +148,12 @@ class Scoreboard:
 
     def serving(self) -> Iterator[WorkerStatus]:
         """Yield the workers that accept sessions."""
-        for row, state in enumerate(self.worker_states()):
-            if state == WorkerState.SERVING:
-                yield self.read(row)
+        return (status for status in self.workers() if status.state is WorkerState.SERVING)
+
+    def workers(self) -> Iterator[WorkerStatus]:
+        """Yield all workers."""
+        for row in self.rows(self.worker_states(), draining=True):
+            yield self.read(row)
 
     def use_table(self, row: int) -> memoryview:
         """Return the memory of the table of what identities use in a worker: see `use_ledger`."""

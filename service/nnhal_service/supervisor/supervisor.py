@@ -7,7 +7,7 @@ import signal
 import socket
 import tempfile
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from nnhal_service.supervisor.admin.admin_process import AdminProcess
 from nnhal_service.supervisor.child_process import ChildProcess
 from nnhal_service.supervisor.crash import describe_status, find_suspects, is_crash
 from nnhal_service.supervisor.restarts import MAX_FAILED_STARTS, WorkerSlot
-from nnhal_service.supervisor.scoreboard import ROWS, Scoreboard
+from nnhal_service.supervisor.scoreboard import MAX_WORKERS, ROWS, SLOTS, Scoreboard
 from nnhal_service.supervisor.service_manager import ServiceManager
 from nnhal_service.supervisor.share.share_process import FLUSH_S, ShareProcess
 from nnhal_service.supervisor.template import ChildKind, Template
@@ -50,6 +50,10 @@ _START_TIMEOUT_S = 60.0
 """Seconds that a worker may take to start."""
 _FORK_TIMEOUT_S = 2.0
 """Seconds after which a worker whose process has ended before its first message is given up."""
+_ARRIVAL_S = 5.0
+"""Seconds within which the client of a worker of its own opens a session."""
+_IDLE_S = 1.0
+"""Seconds without a session after which such a worker is stopped."""
 _LATE_S = 1.0
 """Delay of the supervisor itself from which it does not believe in old heartbeats."""
 _FIXED = ("listen", "workers", "worker_per_identity", "insecure", "admin_listen", "http_listen")
@@ -96,7 +100,7 @@ class Supervisor:
         self._workers: list[WorkerProcess] = []
         self._metrics = SupervisorMetrics()
         self._share = ShareProcess(self._metrics)
-        self._slots = [WorkerSlot() for _ in range(settings.workers)]
+        self._slots: defaultdict[int, WorkerSlot] = defaultdict(WorkerSlot)
         self._reloading: deque[int] = deque()
         self._generation = 0
         self._announced = False
@@ -174,6 +178,7 @@ class Supervisor:
             self._handle(signal.Signals(number))
         self._reap()
         self._watch()
+        self._stop_idle()
         self._lead_clients()
         self._metrics.show_workers(Counter(worker.state for worker in self._workers))
         if self._stopping:
@@ -181,7 +186,7 @@ class Supervisor:
         self._start_due()
         if self._announced:  # not before: they must not delay the workers
             self._start_children()
-        elif sum(worker.is_serving for worker in self._workers) == self._settings.workers:
+        elif sum(worker.is_serving for worker in self._workers if not worker.spec.owner) == self._settings.workers:
             self._announced = True
             self._write_service_file()
             announce(self._addresses.shared)
@@ -226,8 +231,8 @@ class Supervisor:
                 self._template.fork(ChildKind.PROBE, message, descriptors)
             case {"pid": pid}:
                 worker.pid = pid
-            case {"idle": _}:
-                self._replace_idle(worker)
+            case {"private": owner}:
+                self._start_private(owner)
             case {"failed": reason}:
                 worker.failure = reason
             case {"backends": backends}:
@@ -247,14 +252,17 @@ class Supervisor:
                 predecessor.stop(self._settings.stop_grace_s + _KILL_S)
 
     def _lead_clients(self) -> None:
-        self._addresses.lead_to([worker.spec.slot for worker in self._workers if worker.is_open])
+        open_slots = [worker.spec.slot for worker in self._workers if worker.is_open and not worker.spec.owner]
+        self._addresses.lead_to(open_slots)
 
     # ---- Start ------------------------------------------------------------------------------------------
 
-    def _start(self, slot: int) -> None:
+    def _start(self, slot: int, owner: str = "") -> None:
         self._generation += 1
         used = {worker.spec.row for worker in self._workers}
         row = next(row for row in range(ROWS) if row not in used)
+        addresses = self._addresses.of_worker(slot)
+        self._scoreboard.set_port(slot, addresses.port)
         spec = WorkerSpec(
             slot=slot,
             row=row,
@@ -262,9 +270,11 @@ class Supervisor:
             supervisor=os.getpid(),
             temporary=Path(tempfile.mkdtemp(prefix="nnhal-")),
             settings=self._worker_settings(),
-            addresses=tuple(map(self._addresses.of_worker, range(self._settings.workers))),
+            addresses=addresses,
             inherited=tuple(self._sockets),
             drained=self._slots[slot].is_drained,
+            owner=owner,
+            is_offender=self._scoreboard.offenders.wait_s(bytes.fromhex(owner)) is not None,
         )
         sockets = [each.fileno() for each in self._sockets.values()]
         requests = self._share.requests.fileno()
@@ -273,19 +283,36 @@ class Supervisor:
         self._selector.register(worker.channel, selectors.EVENT_READ, worker)
         self._selector.register(worker.output, selectors.EVENT_READ, worker.output)
 
-    def _replace_idle(self, worker: WorkerProcess) -> None:
-        """Start the successor of a worker whose identity has no more sessions. Nothing of these may stay in memory."""
-        if self._stopping or worker.is_idle or worker.stop_by is not None or self._others_of(worker):
+    def _start_private(self, owner: str) -> None:
+        """Start a worker for one client, unless it has one."""
+        workers = [worker for worker in self._workers if worker.spec.owner]
+        is_known = any(worker.spec.owner == owner and worker.stop_by is None for worker in workers)
+        if self._stopping or is_known or len(workers) >= self._settings.private_workers:
             return
-        worker.is_idle = True
-        self._start(worker.spec.slot)
+        used = {worker.spec.slot for worker in workers}
+        try:
+            self._start(next(slot for slot in range(MAX_WORKERS, SLOTS) if slot not in used), owner)
+        except (OSError, ValueError) as error:
+            event("private-worker-not-started", logging.ERROR, why=str(error))
+
+    def _stop_idle(self) -> None:
+        """Stop the workers whose client has no more sessions. Nothing of them may stay in memory."""
+        now = time.monotonic()
+        for worker in self._workers:
+            if not worker.spec.owner or not worker.is_serving:
+                continue
+            if worker.status.sessions or not worker.used_at:
+                # its client has not arrived yet
+                worker.used_at = now + (0.0 if worker.status.sessions else _ARRIVAL_S)
+            elif now > worker.used_at + _IDLE_S:
+                worker.stop(self._settings.stop_grace_s + _KILL_S)
 
     def _worker_settings(self) -> Settings:
         """Return the settings for processes that cannot fetch the keys of an issuer themselves."""
         return self._settings.model_copy(update={"jwt_keys": self._keys.path}) if self._keys.path else self._settings
 
     def _start_due(self) -> None:
-        for number, slot in enumerate(self._slots):
+        for number, slot in self._slots.items():
             if slot.restart_at is not None and time.monotonic() >= slot.restart_at:
                 slot.restart_at = None
                 self._start(number)
@@ -312,6 +339,9 @@ class Supervisor:
             self._keys.close()
             self._keys = _key_fetcher(self._settings)
         event("reloading", workers=self._settings.workers)
+        for worker in self._workers:
+            if worker.spec.owner and worker.stop_by is None:  # its client gets one with the new settings
+                worker.stop(settings.stop_grace_s + _KILL_S)
         self._reloading = deque(range(self._settings.workers))
         self._replace_next()
         return ""
@@ -395,11 +425,12 @@ class Supervisor:
             worker.spec.generation, worker.spec.temporary, self._restart_reason(worker, crashed=crashed)
         )
         worker.close()
-        if self._stopping:
+        if worker.spec.owner:
+            del self._slots[worker.spec.slot]  # the next one there is for another client
+        if self._stopping or worker.spec.owner:
             return
         if worker.stop_by is not None:  # its successor serves
-            if not worker.is_idle:
-                self._replace_next()
+            self._replace_next()
         elif self._others_of(worker):  # a successor that failed, whose predecessor goes on
             event("reload-failed", logging.ERROR, why=worker.failure or how)
             self._manager.ready()
@@ -414,7 +445,7 @@ class Supervisor:
         if worker.killed_because:
             return "hang"
         if worker.stop_by is not None:
-            return "reload"
+            return "" if worker.spec.owner else "reload"
         return "start" if worker.failure else "crash" if crashed else "exit"
 
     def _schedule_restart(self, worker: WorkerProcess, *, crashed: bool) -> None:
@@ -452,6 +483,9 @@ class Supervisor:
 
     def _record_suspects(self, worker: WorkerProcess, suspects: Sequence[Activity], how: str) -> None:
         """Name the models that may have caused the death of a worker, and remember them."""
+        for client in {activity.client for activity in suspects if activity.client}:
+            offences = self._scoreboard.offenders.add(client)
+            event("offender", logging.WARNING, worker=worker.spec.slot, client=client.hex(), offences=offences)
         known = {activity.digest for activity in suspects if activity.digest}
         for activity in suspects:
             fields = {"digest": activity.digest.hex() or "-", "backend": activity.backend or "-"}
@@ -471,7 +505,7 @@ class Supervisor:
     def _stop(self) -> None:
         self._stopping = True
         self._manager.stopping(self._settings.stop_grace_s + 2 * _KILL_S + self._settings.uses_cache_share * FLUSH_S)
-        for slot in self._slots:
+        for slot in self._slots.values():
             slot.restart_at = None
         for worker in self._workers:
             worker.stop(self._settings.stop_grace_s + _KILL_S)

@@ -11,7 +11,6 @@ from types import TracebackType
 from nnhal_driver.activity import ActivityTable
 from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_service import log
-from nnhal_service.channel import Channel
 from nnhal_service.identity.use_ledger import UseLedger
 from nnhal_service.memory_limits import available_bytes, limit_memory, tune_malloc
 from nnhal_service.metrics.worker_metrics import WorkerMetrics
@@ -23,20 +22,25 @@ from nnhal_service.quarantine import QuarantineFile
 from nnhal_service.sandbox.restriction import enter_sandbox
 from nnhal_service.server import Server
 from nnhal_service.serving.hosting import Hosting
+from nnhal_service.settings import Settings
 from nnhal_service.shutdown import ShutdownSignal
 from nnhal_service.supervisor.adoption import end_with
 from nnhal_service.supervisor.crash import STACKS_SIGNAL
 from nnhal_service.supervisor.probe import Prober
-from nnhal_service.supervisor.scoreboard import NOBODY, WorkerState
+from nnhal_service.supervisor.scoreboard import NO_OWNER, NOBODY, WorkerState
 from nnhal_service.supervisor.template import ChildArguments
-from nnhal_service.supervisor.worker_directory import WorkerDirectory, WorkerRedirector
+from nnhal_service.supervisor.worker_directory import WorkerDirectory, WorkerPolicy, WorkerRedirector
 from nnhal_service.supervisor.worker_output import redirect_output
 from nnhal_service.supervisor.worker_process import WorkerSpec
 
 HEARTBEAT_S = 0.1
 """Seconds between heartbeats."""
 _MEMORY_SHARE = 0.9
-"""Share of the machine's memory that all workers together may have."""
+"""Share of the machine's memory that the workers of all clients together may have."""
+_PRIVATE_PART = 4
+"""A worker of one client may have a quarter of what one of all clients may have."""
+_OFFENDER_NICE = 5
+"""Niceness of the workers of offenders."""
 
 
 def run_worker(arguments: ChildArguments) -> None:
@@ -59,19 +63,25 @@ def run_worker(arguments: ChildArguments) -> None:
     channel.send({"pid": os.getpid()})
     stream = redirect_output(output)
     log.configure(spec.settings.log_level, spec.settings.log_format, stream, fields={"worker": spec.slot})
-    enter_sandbox(spec.settings, spec.addresses[spec.slot].listen, spec.temporary)
+    enter_sandbox(spec.settings, spec.addresses.listen, spec.temporary)
     tune_malloc()
-    status = replace(NOBODY, pid=os.getpid(), slot=spec.slot, generation=spec.generation)
-    directory = WorkerDirectory(
-        scoreboard, spec.row, status, spec.addresses, exclusive=spec.settings.worker_per_identity
+    if spec.is_offender:
+        os.nice(_OFFENDER_NICE)
+    owner = bytes.fromhex(spec.owner) or NO_OWNER
+    status = replace(NOBODY, pid=os.getpid(), slot=spec.slot, generation=spec.generation, owner=owner)
+    policy = WorkerPolicy(
+        spec.settings.worker_per_identity,
+        spec.settings.private_workers,
+        lambda owner: channel.send({"private": owner.hex()}),
     )
+    directory = WorkerDirectory(scoreboard, spec.row, status, spec.addresses, policy)
     activities = ActivityTable(scoreboard.activities(spec.row))
     with ShutdownSignal(spec.supervisor) as shutdown, Heart(directory, activities) as heart:
         try:
             quarantine = QuarantineFile(spec.settings.state_dir)
             fleet = _fleet_directory(spec, directory)
             hosting = Hosting(
-                addresses=spec.addresses[spec.slot].listen,
+                addresses=spec.addresses.listen,
                 slot=spec.slot,
                 redirect=WorkerRedirector(directory, fleet),
                 activities=activities,
@@ -81,12 +91,10 @@ def run_worker(arguments: ChildArguments) -> None:
                 temporary=spec.temporary,
                 metrics=WorkerMetrics(spec.generation, spec.temporary),
                 claim=directory.claim,
-                end_idle=lambda: _end_idle(directory, channel),
                 find_use=UseLedger(scoreboard, spec.row).use_of,
                 share=socket.socket(fileno=requests),
             )
-            share = int(available_bytes() * _MEMORY_SHARE / len(spec.addresses))
-            settings = spec.settings.model_copy(update={"process_bytes": spec.settings.process_bytes or share})
+            settings = _own_settings(spec)
             server = Server(settings, hosting)
             heart.server = server
             limit_memory(settings.process_bytes, server.threads)
@@ -109,10 +117,14 @@ def _fleet_directory(spec: WorkerSpec, directory: WorkerDirectory) -> FleetDirec
     return None if path is None else FleetDirectory(MembersFile(path), lambda: directory.is_draining)
 
 
-def _end_idle(directory: WorkerDirectory, channel: Channel) -> None:
-    """Have this worker replaced by one that serves any identity, if it serves one only."""
-    if directory.is_claimed:
-        channel.send({"idle": True})
+def _own_settings(spec: WorkerSpec) -> Settings:
+    """Return the settings for a worker: its part of the memory, and no preloaded models if it serves one client."""
+    settings = spec.settings
+    share = int(available_bytes() * _MEMORY_SHARE / settings.workers)
+    if spec.owner:
+        settings = settings.model_copy(update={"warm": 0})
+        share //= _PRIVATE_PART
+    return settings.model_copy(update={"process_bytes": settings.process_bytes or share})
 
 
 def _start_control(spec: WorkerSpec, server: Server, heart: "Heart") -> WorkerControl:

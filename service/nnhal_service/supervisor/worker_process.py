@@ -31,9 +31,11 @@ class WorkerSpec(BaseModel):
         generation: number of its start, over all workers.
         temporary: its folder for temporary files, which the supervisor removes.
         settings: settings of the service. Those that are not set remain so in a message.
-        addresses: the addresses of each worker, by slot.
+        addresses: its addresses.
         inherited: the addresses that a service manager has opened, in the order of their descriptors.
         drained: whether it accepts no sessions until an operator resumes it.
+        owner: digest of the only client that it serves, in hexadecimal; "" if it serves any.
+        is_offender: whether this client is on probation.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -44,9 +46,11 @@ class WorkerSpec(BaseModel):
     supervisor: int
     temporary: Path
     settings: Settings
-    addresses: tuple[WorkerAddresses, ...]
+    addresses: WorkerAddresses
     inherited: tuple[str, ...]
     drained: bool
+    owner: str = ""
+    is_offender: bool = False
 
 
 class WorkerProcess:
@@ -65,7 +69,7 @@ class WorkerProcess:
         is_gone: whether its process has ended before it reported its id.
         backends: ids of its backends, in the order of their numbers in the table of its work.
         stop_by: monotonic time at which it is killed, if it has been told to stop.
-        is_idle: whether it serves no client any more, and is replaced.
+        used_at: monotonic time at which it had a session last.
         culprits: the work for which the supervisor has killed it, or which may have crashed it.
     """
 
@@ -86,7 +90,7 @@ class WorkerProcess:
         self.started_at = time.monotonic()
         self.served_at: float | None = None
         self.killed_because = ""
-        self.is_idle = False
+        self.used_at = 0.0
         self.culprits: list[Activity] = []
         self._kill_at = 0.0
         self._scoreboard = scoreboard

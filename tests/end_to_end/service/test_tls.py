@@ -57,6 +57,7 @@ def service(tmp_path: Path, mount: Mount) -> Iterator[Service]:
     """Yield a service with mutual TLS."""
     files = ("--tls-cert", mount.folder / "tls.crt", "--tls-key", mount.folder / "tls.key")
     options = (*map(str, files), "--tls-client-ca", str(mount.folder / "ca.crt"), "--workers", "2")
+    options = (*options, "--no-worker-per-identity")
     running = start_service(tmp_path, *options, NNHAL_SANDBOX_PATHS="[]", NNHAL_BACKENDS="CpuRef")
     yield running
     assert stop_service(running) == 0

@@ -25,7 +25,7 @@ def test_one_worker_has_no_private_address(tmp_path: Path) -> None:
     tcp, unix = addresses.shared
     assert unix == f"unix:{tmp_path}/s" and not tcp.endswith(":0")
     worker = addresses.of_worker(0)
-    assert (worker.listen, worker.tcp, worker.unix) == ((tcp, unix), "", "")
+    assert (worker.listen, worker.port, worker.unix) == ((tcp, unix), 0, unix)
     addresses.close()
 
 
@@ -33,10 +33,21 @@ def test_workers_share_the_port_and_have_one_each(tmp_path: Path) -> None:
     addresses = ReservedAddresses(["127.0.0.1:0", f"unix:{tmp_path}/s"], 2)
     tcp, unix = addresses.shared
     first, second = addresses.of_worker(0), addresses.of_worker(1)
-    assert first.listen == (tcp, f"127.0.0.1{first.tcp}", f"{unix}.0")
-    assert second.listen == (tcp, f"127.0.0.1{second.tcp}", f"{unix}.1")
-    assert first.tcp != second.tcp and (first.unix, second.unix) == (f"{unix}.0", f"{unix}.1")
+    assert first.listen == (tcp, f"127.0.0.1:{first.port}", f"{unix}.0")
+    assert second.listen == (tcp, f"127.0.0.1:{second.port}", f"{unix}.1")
+    assert first.port != second.port and second.for_redirect(1, second.port, is_local=True) == f"{unix}.1"
     addresses.close()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_worker_of_one_client_has_private_addresses_only(tmp_path: Path, workers: int) -> None:
+    addresses = ReservedAddresses(["127.0.0.1:0", f"unix:{tmp_path}/s"], workers)
+    _, unix = addresses.shared
+    private = addresses.of_worker(64)
+    assert private.listen == (f"127.0.0.1:{private.port}", f"{unix}.64")
+    assert addresses.of_worker(64) is private
+    addresses.close()
+    assert not list(tmp_path.iterdir())
 
 
 def test_reserved_port_is_not_taken_and_free_later() -> None:

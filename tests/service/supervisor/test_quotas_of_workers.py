@@ -31,8 +31,8 @@ def test_quotas_count_in_all_workers_and_survive_a_reload(tmp_path: Path) -> Non
     file = tmp_path / "tokens"
     file.write_text("\n".join(line for _, line in created.values()))
     file.chmod(0o600)
-    options = ("--workers", "2", "--backends", "CpuRef", "--tokens", str(file), "--policy", POLICY)
-    service = start_service(tmp_path, *options)
+    options = ("--workers", "2", "--no-worker-per-identity", "--backends", "CpuRef", "--tokens", str(file))
+    service = start_service(tmp_path, *options, "--policy", POLICY)
 
     def connect(name: str = "alice") -> nnhal.Device:
         return stack.enter_context(nnhal.connect(service.target, transport="grpc", token=created[name][0]))

@@ -1,5 +1,6 @@
 """Back-off: at once after rare crashes, slower after many, and an end after failed starts."""
 
+from collections import defaultdict
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -49,7 +50,7 @@ def test_failed_starts_exhaust_the_policy_unless_one_succeeds() -> None:
     assert policy.has_failed_too_often
 
 
-GUILTY = Activity(Stage.EXECUTING, b"digest", "CpuRef", 1, 2, 0, 0, 7)
+GUILTY = Activity(Stage.EXECUTING, b"digest", b"", "CpuRef", 1, 2, 0, 0, 7)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_only_failures_without_a_culprit_are_delayed(
 ) -> None:
     monkeypatch.setattr("nnhal_service.supervisor.supervisor.time.monotonic", lambda: 100.0)
     supervisor = object.__new__(Supervisor)
-    supervisor._slots, supervisor._announced = [WorkerSlot()], True
+    supervisor._slots, supervisor._announced = defaultdict(WorkerSlot), True
     worker: Any = SimpleNamespace(
         spec=SimpleNamespace(slot=0), served_at=99.0, failure="", killed_because=killed_because, culprits=culprits
     )

@@ -4,9 +4,6 @@ import os
 import signal
 from dataclasses import replace
 
-import pytest
-
-from nnhal.errors import HalError
 from nnhal_driver.activity import ActivityTable, Stage, read_activities
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_service.supervisor.addresses import WorkerAddresses
@@ -14,16 +11,15 @@ from nnhal_service.supervisor.scoreboard import MAX_WORKERS, NOBODY, ROWS, Score
 from nnhal_service.supervisor.worker_directory import WorkerDirectory
 from tests.concurrency import in_own_process, wait_until
 
-ADDRESSES = tuple(WorkerAddresses((), f":{i}", f"unix:/s.{i}") for i in range(3))
+BOARD = Scoreboard()
 
 
 def serving(slot: int, sessions: int = 0) -> WorkerDirectory:
-    directory = WorkerDirectory(BOARD, slot, replace(NOBODY, pid=slot + 1, slot=slot), ADDRESSES)
+    BOARD.set_port(slot, slot + 1)
+    status = replace(NOBODY, pid=slot + 1, slot=slot)
+    directory = WorkerDirectory(BOARD, slot, status, WorkerAddresses((), slot + 1, "unix:/s"))
     directory.report(WorkerState.SERVING, 1, sessions, 0)
     return directory
-
-
-BOARD = Scoreboard()
 
 
 @in_own_process
@@ -35,13 +31,13 @@ def test_rows_are_read_by_another_process() -> None:
     pid = os.fork()
     if pid == 0:
         board.write(ROWS - 1, status)
-        ActivityTable(board.activities(ROWS - 1)).begin(Stage.LOADING, b"d" * 32)
+        ActivityTable(board.activities(ROWS - 1)).begin(Stage.LOADING, b"d" * 32 + b"c" * 16)
         os._exit(0)
     os.waitpid(pid, 0)
     assert board.read(ROWS - 1) == status
     assert list(board.serving()) == [status]
     (activity,) = read_activities(board.activities(ROWS - 1), [])
-    assert (activity.stage, activity.digest) == (Stage.LOADING, b"d" * 32)
+    assert (activity.stage, activity.digest, activity.client) == (Stage.LOADING, b"d" * 32, b"c" * 16)
     board.clear(ROWS - 1)
     assert board.read(ROWS - 1) == NOBODY and list(board.serving()) == []
     assert read_activities(board.activities(ROWS - 1), []) == []
@@ -76,9 +72,9 @@ def test_writing_a_row_leaves_its_work() -> None:
 def test_new_clients_go_to_the_least_loaded_worker() -> None:
     serving(1, sessions=5), serving(2, sessions=3)
     own = serving(0, sessions=4)
-    assert own.choose("ipv4", 4, b"") == ":2"
-    assert own.choose("ipv4", 4, b"") == ":0", "the client that was sent away counts there"
-    assert own.choose("ipv4", 4, b"") in (":1", ":2", ":0")
+    assert own.choose("ipv4", 4, b"") == ":3"
+    assert own.choose("ipv4", 4, b"") == ":1", "the client that was sent away counts there"
+    assert own.choose("ipv4", 4, b"") in (":2", ":3", ":1")
 
 
 def test_unix_clients_stay_at_a_worker_that_is_not_busier() -> None:
@@ -90,7 +86,7 @@ def test_unix_clients_stay_at_a_worker_that_is_not_busier() -> None:
 
 def test_resumptions_go_to_the_owner() -> None:
     own = serving(0)
-    assert own.choose("ipv4", 0, b"token\x01") == ":1"
+    assert own.choose("ipv4", 0, b"token\x01") == ":2"
     assert own.choose("unix", 0, b"token\x02") == "unix:/s.2"
     assert own.choose("unix", 0, b"token\x00") == ""
     assert own.choose("ipv4", 0, b"foreign\xff") == ""
@@ -102,7 +98,7 @@ def test_redirects_of_other_workers_count() -> None:
     serving(2, sessions=1)
     other.choose("ipv4", 0, b"")  # it keeps this one
     other.report(WorkerState.SERVING, 2, 0, 0)
-    assert own.choose("ipv4", 0, b"") == ":0"
+    assert own.choose("ipv4", 0, b"") == ":1"
     assert BOARD.read(1).redirects[1] == 1
 
 
@@ -111,31 +107,4 @@ def test_drained_workers_get_no_clients() -> None:
     drained = serving(1)
     drained.report(WorkerState.DRAINING, 2, 0, 0)
     own = serving(0, sessions=20)
-    assert own.choose("ipv4", 20, b"") == ":2"
-
-
-def test_each_worker_serves_one_identity_if_so_configured() -> None:
-    board = Scoreboard()
-
-    def exclusive(slot: int) -> WorkerDirectory:
-        status = replace(NOBODY, pid=slot + 1, slot=slot)
-        directory = WorkerDirectory(board, slot, status, ADDRESSES, exclusive=True)
-        directory.report(WorkerState.SERVING, 1, 0, 0)
-        return directory
-
-    workers = [exclusive(slot) for slot in range(3)]
-    assert workers[0].choose("unix", 0, b"", "token:a") == ""
-    workers[0].claim("token:a")
-    workers[0].claim("token:a")
-    with pytest.raises(HalError, match="serves another identity") as caught:
-        workers[0].claim("token:b")
-    assert caught.value.limit == "workers"
-    assert workers[0].choose("ipv4", 0, b"", "token:b") == ":1"
-    workers[1].claim("token:b")
-    workers[2].claim("anonymous")
-    assert workers[2].choose("ipv4", 0, b"", "token:b") == ":1"
-    assert workers[1].choose("ipv4", 0, b"", "anonymous") == ":2"
-    with pytest.raises(HalError, match="all 3 workers serve other identities"):
-        workers[0].choose("ipv4", 0, b"", "token:c")
-    exclusive(1)  # a worker that was replaced serves any identity
-    assert workers[0].choose("ipv4", 0, b"", "token:c") == ":1"
+    assert own.choose("ipv4", 20, b"") == ":3"

@@ -43,7 +43,7 @@ class ServeCommand(TyperCommand):
             Parameter(name, Parameter.KEYWORD_ONLY, default=_make_option(name, field)) for name, field in fields
         ]
         take_settings.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-        take_settings.__annotations__ = {name: _option_type(name, field) for name, field in fields}
+        take_settings.__annotations__ = {name: _option_type(name) for name, _ in fields}
         generated = typer.Typer(add_completion=False)
         generated.command()(take_settings)
         return list(typer.main.get_command(generated).params)
@@ -55,13 +55,14 @@ def option_values(context: typer.Context) -> dict[str, object]:
     return values
 
 
-def _option_type(name: str, field: "FieldInfo") -> object:
+def _option_type(name: str) -> object:
     """Return the type of an option. Pydantic converts the text, so that each source has the same errors."""
     from nnhal_service.settings_sources import option_of
 
-    if field.annotation is bool:
+    option = option_of(name)
+    if not option.metavar:
         return bool | None
-    return list[str] | None if option_of(name).is_repeated else str | None
+    return list[str] | None if option.is_repeated else str | None
 
 
 def _make_option(name: str, field: "FieldInfo") -> Any:
@@ -77,7 +78,7 @@ def _make_option(name: str, field: "FieldInfo") -> Any:
 
     return typer.Option(
         None,
-        f"{long_name}/--no-{long_name.removeprefix('--')}" if field.annotation is bool else long_name,
+        f"{long_name}/--no-{long_name.removeprefix('--')}" if not option.metavar else long_name,
         metavar=option.metavar or None,
         help=" ".join(filter(None, (field.description, default_text(field), variable))),
         expose_value=False,
