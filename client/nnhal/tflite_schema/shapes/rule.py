@@ -121,6 +121,8 @@ def infer_shapes(call: ShapeCall) -> Sequence[Shape]:
         raise ShapeError(str(error)) from error
     if inferred is None or len(inferred) != len(call.outputs):
         raise ShapeError("the shapes of the outputs do not follow from the inputs")
-    if not all(UNKNOWN <= length <= _MAX_LENGTH for shape in inferred for length in shape):
+    lengths = [length for shape in inferred for length in shape]
+    # a file may give a rule numbers of any type
+    if not all(isinstance(length, int | np.integer) and UNKNOWN <= length <= _MAX_LENGTH for length in lengths):
         raise ShapeError(f"the outputs have shapes {[list(shape) for shape in inferred]}")
     return inferred
