@@ -62,10 +62,21 @@ def _accept(operation: OperationView, known: StaticShapes) -> None:
     """Accept all arguments."""
 
 
-@_check(Op.CONV_2D, Op.DEPTHWISE_CONV_2D, Op.FULLY_CONNECTED)
+@_check(Op.CONV_2D, Op.FULLY_CONNECTED)
 def _weights(operation: OperationView, known: StaticShapes) -> None:
     if any(index not in known.constants for index in operation.operation.inputs[1:3]):
         raise Unsupported("the GPU needs constant weights", "constant weights and bias")
+
+
+@_check(Op.DEPTHWISE_CONV_2D)
+def _channels(operation: OperationView, known: StaticShapes) -> None:
+    _weights(operation, known)
+    _, height, width, channels = known.shapes[operation.operation.inputs[1]]
+    multiplier = _constant(operation, known, "depth_multiplier")
+    if height == width == 1 and 1 < multiplier < channels:
+        raise Unsupported(
+            "the GPU confuses the channels of a filter of 1 x 1", "a larger filter, or depth multiplier 1"
+        )
 
 
 @_check(Op.PRELU)

@@ -61,6 +61,12 @@ def convolved(*constants: int) -> Case:
     return Case(Op.CONV_2D, [IMAGE, KERNEL, BIAS, *map(int32, (1, 1, 1, 0))], [OUT], frozenset(constants))
 
 
+def depthwise(side: int, multiplier: int) -> Case:
+    filter_ = float_tensor(np.ones((1, side, side, 4 * multiplier)))
+    inputs = [IMAGE, filter_, float_tensor(np.zeros(4 * multiplier)), *map(int32, (1, 1, 1, multiplier, 0))]
+    return Case(Op.DEPTHWISE_CONV_2D, inputs, [OUT], frozenset({1, 2}))
+
+
 QUANTIZED: Value = (tensor(T.TENSOR_QUANT8_ASYMM, (1, 4), 0.5, 128), np.zeros((1, 4)))
 
 
@@ -69,6 +75,9 @@ QUANTIZED: Value = (tensor(T.TENSOR_QUANT8_ASYMM, (1, 4), 0.5, 128), np.zeros((1
     [
         (convolved(1, 2), ""),
         (convolved(), "the GPU needs constant weights"),
+        (depthwise(1, 1), ""),
+        (depthwise(2, 2), ""),
+        (depthwise(1, 2), "the GPU confuses the channels of a filter of 1 x 1"),
         (pooled(0), ""),
         (pooled(1), "the GPU divides by another number of elements"),
         (padded(0), ""),
