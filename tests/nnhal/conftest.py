@@ -13,6 +13,7 @@ _NEED_LINUX = (
     "client/fallback/test_execution.py",
     "client/fallback/test_placement.py",
     "client/test_redirects.py",
+    "grpc_internals/test_server_calls.py",
     "shm/test_spin_wait.py",
     "test_cpu.py",
     "test_embedded.py",
