@@ -275,3 +275,8 @@ def read_activities(buffer: memoryview, backends: Sequence[str]) -> list[Activit
                 Activity(Stage(stage), digest, client, id_, started, deadline, cancelled, expected, thread)
             )
     return activities
+
+
+def is_in_progress(digest: bytes, buffer: memoryview) -> bool:
+    """Return whether a table has work in progress on a model. `buffer` is as in `read_activities`."""
+    return digest in bytes(buffer) and any(activity.digest == digest for activity in read_activities(buffer, ()))

@@ -18,7 +18,6 @@ from nnhal_service.operating.admin.worker_control import WorkerControl
 from nnhal_service.operating.admin.worker_report import WorkerReporter
 from nnhal_service.peers.fleet.fleet_directory import FleetDirectory
 from nnhal_service.peers.fleet.members_file import MembersFile
-from nnhal_service.quarantine import QuarantineFile
 from nnhal_service.sandbox.restriction import enter_sandbox
 from nnhal_service.server import Server
 from nnhal_service.serving.hosting import Hosting
@@ -32,6 +31,7 @@ from nnhal_service.supervisor.template import ChildArguments
 from nnhal_service.supervisor.worker_directory import WorkerDirectory, WorkerPolicy, WorkerRedirector
 from nnhal_service.supervisor.worker_output import redirect_output
 from nnhal_service.supervisor.worker_process import WorkerSpec
+from nnhal_service.supervisor.worker_quarantine import WorkerQuarantine
 
 HEARTBEAT_S = 0.1
 """Seconds between heartbeats."""
@@ -78,7 +78,7 @@ def run_worker(arguments: ChildArguments) -> None:
     activities = ActivityTable(scoreboard.activities(spec.row))
     with ShutdownSignal(spec.supervisor) as shutdown, Heart(directory, activities) as heart:
         try:
-            quarantine = QuarantineFile(spec.settings.state_dir)
+            quarantine = WorkerQuarantine(spec.settings.state_dir, scoreboard)
             fleet = _fleet_directory(spec, directory)
             hosting = Hosting(
                 addresses=spec.addresses.listen,

@@ -1,6 +1,7 @@
 """Models that crash, hang or freeze a backend: they cost a pause, and are then kept away from it."""
 
 import contextlib
+import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 import nnhal
 from nnhal_service.quarantine import QuarantineFile
 from tests.concurrency import wait_until
-from tests.end_to_end.support.service_process import stop_service
+from tests.end_to_end.support.service_process import has_ended, stop_running, stop_service, worker_pids
 from tests.service.supervisor.hostile_service import VALUES, relu_model, start_hostile
 
 pytestmark = pytest.mark.slow
@@ -90,6 +91,30 @@ def test_clients_of_another_worker_notice_nothing(tmp_path: Path, behavior: Path
                 pause.result(60)
         np.testing.assert_array_equal(prepared.execute([VALUES])[0], VALUES)
     assert stop_service(service) == 0
+
+
+def test_model_does_not_kill_a_second_worker_before_its_crash_is_recorded(tmp_path: Path, behavior: Path) -> None:
+    service = start_hostile(tmp_path, behavior, "--workers", "2")
+    workers = worker_pids(service.process.pid)
+    with (
+        nnhal.connect(service.target) as device,
+        device.prepare(relu_model(), cache=True).result(60) as crashing,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        behavior.write_text("execute crash")
+        stop_running(service.process.pid)
+        execution = threads.submit(crashing.execute, [VALUES])
+        try:
+            assert wait_until(lambda: service.log.read_text().count("session-opened") == 2, 60)
+            wait_until(execution.done, 0.5)  # without the wait for the supervisor, the other worker has died now
+            ended = [has_ended(pid) for pid in workers]
+        finally:
+            service.process.send_signal(signal.SIGCONT)
+        np.testing.assert_array_equal(execution.result(60)[0], VALUES)
+    assert sorted(ended) == [False, True]
+    assert stop_service(service) == 0
+    ((crash,),) = QuarantineFile(tmp_path / "state").crashes().values()
+    assert crash.sure
 
 
 def test_backend_that_freezes_the_interpreter_is_ended(tmp_path: Path, behavior: Path) -> None:
