@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16nnhal/v1/session.proto\x12\x08nnhal.v1\"\xc0\x01\n\x0bOpenRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\x13\n\x0b\x63lient_name\x18\x02 \x01(\t\x12\x17\n\x0f\x61\x63\x63\x65pt_redirect\x18\x03 \x01(\x08\x12%\n\x05needs\x18\x04 \x01(\x0b\x32\x16.nnhal.v1.SessionNeeds\x12\x0e\n\x06placed\x18\x05 \x01(\x08\x12\x15\n\rwatch_members\x18\x06 \x01(\x08\x12\x11\n\tcontinues\x18\x07 \x01(\x08\x12\x11\n\tplacement\x18\x08 \x01(\t\"X\n\x0cSessionNeeds\x12\x0e\n\x06models\x18\x01 \x03(\x0c\x12\x13\n\x0b\x61\x63\x63\x65lerator\x18\x02 \x01(\t\x12\x14\n\x0cmemory_bytes\x18\x03 \x01(\x03\x12\r\n\x05\x61void\x18\x04 \x03(\t\"\xcb\x01\n\x0cSessionEvent\x12)\n\x06opened\x18\x01 \x01(\x0b\x32\x17.nnhal.v1.SessionOpenedH\x00\x12+\n\x07\x63losing\x18\x02 \x01(\x0b\x32\x18.nnhal.v1.SessionClosingH\x00\x12-\n\x08redirect\x18\x03 \x01(\x0b\x32\x19.nnhal.v1.SessionRedirectH\x00\x12+\n\x07members\x18\x04 \x01(\x0b\x32\x18.nnhal.v1.SessionMembersH\x00\x42\x07\n\x05\x65vent\"\xfa\x01\n\rSessionOpened\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\x10\n\x08grace_ns\x18\x02 \x01(\x03\x12\x17\n\x0fservice_version\x18\x03 \x01(\t\x12\x33\n\x06limits\x18\x04 \x03(\x0b\x32#.nnhal.v1.SessionOpened.LimitsEntry\x12\x13\n\x0b\x64\x61ta_socket\x18\x05 \x01(\t\x12\x13\n\x0b\x64\x61ta_secret\x18\x06 \x01(\x0c\x12\x0f\n\x07members\x18\x07 \x03(\t\x12\x0e\n\x06member\x18\x08 \x01(\t\x1a-\n\x0bLimitsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"I\n\x0fSessionRedirect\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x15\n\rother_service\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\"!\n\x0eSessionMembers\x12\x0f\n\x07members\x18\x01 \x03(\t\" \n\x0eSessionClosing\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\x1f\n\x0c\x43loseRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\"\x0f\n\rCloseResponse\"2\n\x0eReleaseRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\x0f\n\x07handles\x18\x02 \x03(\x0c\"\x11\n\x0fReleaseResponse2\xbc\x01\n\x07Session\x12\x37\n\x04Open\x12\x15.nnhal.v1.OpenRequest\x1a\x16.nnhal.v1.SessionEvent0\x01\x12\x38\n\x05\x43lose\x12\x16.nnhal.v1.CloseRequest\x1a\x17.nnhal.v1.CloseResponse\x12>\n\x07Release\x12\x18.nnhal.v1.ReleaseRequest\x1a\x19.nnhal.v1.ReleaseResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16nnhal/v1/session.proto\x12\x08nnhal.v1\"\xd2\x01\n\x0bOpenRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\x13\n\x0b\x63lient_name\x18\x02 \x01(\t\x12\x17\n\x0f\x61\x63\x63\x65pt_redirect\x18\x03 \x01(\x08\x12%\n\x05needs\x18\x04 \x01(\x0b\x32\x16.nnhal.v1.SessionNeeds\x12\x0e\n\x06placed\x18\x05 \x01(\x08\x12\x15\n\rwatch_members\x18\x06 \x01(\x08\x12\x11\n\tcontinues\x18\x07 \x01(\x08\x12\x11\n\tplacement\x18\x08 \x01(\t\x12\x10\n\x08replaces\x18\t \x01(\x0c\"X\n\x0cSessionNeeds\x12\x0e\n\x06models\x18\x01 \x03(\x0c\x12\x13\n\x0b\x61\x63\x63\x65lerator\x18\x02 \x01(\t\x12\x14\n\x0cmemory_bytes\x18\x03 \x01(\x03\x12\r\n\x05\x61void\x18\x04 \x03(\t\"\xcb\x01\n\x0cSessionEvent\x12)\n\x06opened\x18\x01 \x01(\x0b\x32\x17.nnhal.v1.SessionOpenedH\x00\x12+\n\x07\x63losing\x18\x02 \x01(\x0b\x32\x18.nnhal.v1.SessionClosingH\x00\x12-\n\x08redirect\x18\x03 \x01(\x0b\x32\x19.nnhal.v1.SessionRedirectH\x00\x12+\n\x07members\x18\x04 \x01(\x0b\x32\x18.nnhal.v1.SessionMembersH\x00\x42\x07\n\x05\x65vent\"\xfa\x01\n\rSessionOpened\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\x10\n\x08grace_ns\x18\x02 \x01(\x03\x12\x17\n\x0fservice_version\x18\x03 \x01(\t\x12\x33\n\x06limits\x18\x04 \x03(\x0b\x32#.nnhal.v1.SessionOpened.LimitsEntry\x12\x13\n\x0b\x64\x61ta_socket\x18\x05 \x01(\t\x12\x13\n\x0b\x64\x61ta_secret\x18\x06 \x01(\x0c\x12\x0f\n\x07members\x18\x07 \x03(\t\x12\x0e\n\x06member\x18\x08 \x01(\t\x1a-\n\x0bLimitsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"I\n\x0fSessionRedirect\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x15\n\rother_service\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\"!\n\x0eSessionMembers\x12\x0f\n\x07members\x18\x01 \x03(\t\" \n\x0eSessionClosing\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\x1f\n\x0c\x43loseRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\"\x0f\n\rCloseResponse\"2\n\x0eReleaseRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\x0f\n\x07handles\x18\x02 \x03(\x0c\"\x11\n\x0fReleaseResponse2\xbc\x01\n\x07Session\x12\x37\n\x04Open\x12\x15.nnhal.v1.OpenRequest\x1a\x16.nnhal.v1.SessionEvent0\x01\x12\x38\n\x05\x43lose\x12\x16.nnhal.v1.CloseRequest\x1a\x17.nnhal.v1.CloseResponse\x12>\n\x07Release\x12\x18.nnhal.v1.ReleaseRequest\x1a\x19.nnhal.v1.ReleaseResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,29 +34,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SESSIONOPENED_LIMITSENTRY']._loaded_options = None
   _globals['_SESSIONOPENED_LIMITSENTRY']._serialized_options = b'8\001'
   _globals['_OPENREQUEST']._serialized_start=37
-  _globals['_OPENREQUEST']._serialized_end=229
-  _globals['_SESSIONNEEDS']._serialized_start=231
-  _globals['_SESSIONNEEDS']._serialized_end=319
-  _globals['_SESSIONEVENT']._serialized_start=322
-  _globals['_SESSIONEVENT']._serialized_end=525
-  _globals['_SESSIONOPENED']._serialized_start=528
-  _globals['_SESSIONOPENED']._serialized_end=778
-  _globals['_SESSIONOPENED_LIMITSENTRY']._serialized_start=733
-  _globals['_SESSIONOPENED_LIMITSENTRY']._serialized_end=778
-  _globals['_SESSIONREDIRECT']._serialized_start=780
-  _globals['_SESSIONREDIRECT']._serialized_end=853
-  _globals['_SESSIONMEMBERS']._serialized_start=855
-  _globals['_SESSIONMEMBERS']._serialized_end=888
-  _globals['_SESSIONCLOSING']._serialized_start=890
-  _globals['_SESSIONCLOSING']._serialized_end=922
-  _globals['_CLOSEREQUEST']._serialized_start=924
-  _globals['_CLOSEREQUEST']._serialized_end=955
-  _globals['_CLOSERESPONSE']._serialized_start=957
-  _globals['_CLOSERESPONSE']._serialized_end=972
-  _globals['_RELEASEREQUEST']._serialized_start=974
-  _globals['_RELEASEREQUEST']._serialized_end=1024
-  _globals['_RELEASERESPONSE']._serialized_start=1026
-  _globals['_RELEASERESPONSE']._serialized_end=1043
-  _globals['_SESSION']._serialized_start=1046
-  _globals['_SESSION']._serialized_end=1234
+  _globals['_OPENREQUEST']._serialized_end=247
+  _globals['_SESSIONNEEDS']._serialized_start=249
+  _globals['_SESSIONNEEDS']._serialized_end=337
+  _globals['_SESSIONEVENT']._serialized_start=340
+  _globals['_SESSIONEVENT']._serialized_end=543
+  _globals['_SESSIONOPENED']._serialized_start=546
+  _globals['_SESSIONOPENED']._serialized_end=796
+  _globals['_SESSIONOPENED_LIMITSENTRY']._serialized_start=751
+  _globals['_SESSIONOPENED_LIMITSENTRY']._serialized_end=796
+  _globals['_SESSIONREDIRECT']._serialized_start=798
+  _globals['_SESSIONREDIRECT']._serialized_end=871
+  _globals['_SESSIONMEMBERS']._serialized_start=873
+  _globals['_SESSIONMEMBERS']._serialized_end=906
+  _globals['_SESSIONCLOSING']._serialized_start=908
+  _globals['_SESSIONCLOSING']._serialized_end=940
+  _globals['_CLOSEREQUEST']._serialized_start=942
+  _globals['_CLOSEREQUEST']._serialized_end=973
+  _globals['_CLOSERESPONSE']._serialized_start=975
+  _globals['_CLOSERESPONSE']._serialized_end=990
+  _globals['_RELEASEREQUEST']._serialized_start=992
+  _globals['_RELEASEREQUEST']._serialized_end=1042
+  _globals['_RELEASERESPONSE']._serialized_start=1044
+  _globals['_RELEASERESPONSE']._serialized_end=1061
+  _globals['_SESSION']._serialized_start=1064
+  _globals['_SESSION']._serialized_end=1252
 # @@protoc_insertion_point(module_scope)

@@ -36,6 +36,7 @@ class OpenRequest(_message.Message):
     WATCH_MEMBERS_FIELD_NUMBER: _builtins.int
     CONTINUES_FIELD_NUMBER: _builtins.int
     PLACEMENT_FIELD_NUMBER: _builtins.int
+    REPLACES_FIELD_NUMBER: _builtins.int
     session: _builtins.bytes
     """The session to resume, or empty for a new one. SESSION_LOST if the session has ended."""
     client_name: _builtins.str
@@ -55,6 +56,10 @@ class OpenRequest(_message.Message):
     """
     placement: _builtins.str
     """SessionRedirect.reason of the service that has sent the client here, or empty. Operators see it with the session."""
+    replaces: _builtins.bytes
+    """First 16 bytes of the SHA-256 of the session (SessionOpened.session) that the client has lost, or empty. If its
+    worker drains, what it used of the quotas of its identity is kept for this one for the grace period.
+    """
     @_builtins.property
     def needs(self) -> Global___SessionNeeds:
         """What the client is about to use. A service that belongs to a fleet sends it to a service that has it."""
@@ -70,10 +75,11 @@ class OpenRequest(_message.Message):
         watch_members: _builtins.bool = ...,
         continues: _builtins.bool = ...,
         placement: _builtins.str = ...,
+        replaces: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["needs", b"needs"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accept_redirect", b"accept_redirect", "client_name", b"client_name", "continues", b"continues", "needs", b"needs", "placed", b"placed", "placement", b"placement", "session", b"session", "watch_members", b"watch_members"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accept_redirect", b"accept_redirect", "client_name", b"client_name", "continues", b"continues", "needs", b"needs", "placed", b"placed", "placement", b"placement", "replaces", b"replaces", "session", b"session", "watch_members", b"watch_members"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

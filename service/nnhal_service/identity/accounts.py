@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from nnhal.errors import HalError, limit_exceeded
 from nnhal.types import ErrorKind, ErrorStatus
-from nnhal_driver.scheduling.quota_use import Quota, QuotaUse
+from nnhal_driver.scheduling.quota_use import HeldPlace, Quota, QuotaUse
 from nnhal_driver.scheduling.share import Share, ShareOwner
 from nnhal_service.identity.identity import ANONYMOUS, Identity
 from nnhal_service.identity.policy import IdentityRules, Policy
@@ -52,8 +52,8 @@ class Account:
         has_rules = any(rule is not None for rule in (rules.weight, rules.executions, rules.device_seconds))
         return session if self.identity == ANONYMOUS and not has_rules else ShareOwner(session, self.share)
 
-    def acquire(self, quota: str) -> None:
-        """Count an object against a quota until `release`.
+    def acquire(self, quota: str, place: HeldPlace | None = None) -> None:
+        """Count an object against a quota until `release`. It comes from a place first: see `QuotaUse.claim`.
 
         Raises:
             HalError: RESOURCE_EXHAUSTED_TRANSIENT, limit identity_QUOTA.
@@ -61,7 +61,7 @@ class Account:
         allowed: int | None = getattr(self.rules, quota)
         with self._lock:
             own = self._used[quota]
-            used = None if allowed is None else self.use.claim(_COUNTED[quota], own, 1, allowed)
+            used = None if allowed is None else self.use.claim(_COUNTED[quota], own, 1, allowed, place)
             if used is None:
                 self._used[quota] += 1
                 return

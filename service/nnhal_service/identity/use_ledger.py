@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
-from nnhal_driver.scheduling.quota_use import Quota, QuotaUse
+from nnhal_driver.scheduling.quota_use import HeldPlace, Quota, QuotaUse
+from nnhal_service.identity.held_places import HELD, HeldPlaces, PlaceTables
 
 CAPACITY = 4096
 """Entries of a table. Identities for which there is no space count in their worker alone."""
@@ -24,11 +25,9 @@ _HEADER = struct.Struct("<QQ")
 _VALUES_OFFSET = _HEADER.size + CAPACITY * _DIGEST_BYTES
 TABLE_BYTES = _VALUES_OFFSET + CAPACITY * Quota.COUNT * 8
 _NO_DIGEST = bytes(_DIGEST_BYTES)
-_MOVING = (Quota.SESSIONS, Quota.MEMORY_BYTES, Quota.PREPARED_MODELS)
-"""Quotas that do not count in workers that drain: their clients take the same to another worker."""
 
 
-class Tables(Protocol):
+class Tables(PlaceTables, Protocol):
     """The tables of all workers."""
 
     def use_table(self, row: int) -> memoryview:
@@ -81,11 +80,16 @@ class UseTable:
 
 
 class UseLedger:
-    """Use of quotas by identities, as one worker writes and reads it. Thread safe."""
+    """Use of quotas by identities, as one worker writes and reads it. Thread safe.
+
+    Attributes:
+        places: what clients that move from a worker that drains have used there.
+    """
 
     def __init__(self, tables: Tables, row: int) -> None:
         self._tables = tables
         self._row = row
+        self.places = HeldPlaces(tables, row)
         self._own = UseTable(tables.use_table(row))
         self._others: dict[int, UseTable] = {}
         self._states = b""
@@ -118,7 +122,7 @@ class UseLedger:
             rows = (self._tables.rows(states, draining=each) for each in (False, True))
             self._counted = [[self._table(row) for row in each if row != self._row] for each in rows]
             self._states = states
-        return self._counted[quota not in _MOVING]
+        return self._counted[quota not in HELD]
 
     def _table(self, row: int) -> UseTable:
         if row not in self._others:
@@ -144,16 +148,33 @@ class SharedUse(QuotaUse):
         """See the base class."""
         self._values[self._start + quota] = value
 
-    def claim(self, quota: int, own: int, amount: int, allowed: int) -> int | None:
+    def hold(self, session: bytes, used: Sequence[int], place: HeldPlace | None, until_ns: int) -> None:
+        """See the base class."""
+        self._ledger.places.hold(self._digest, session, used, place, until_ns)
+
+    def release_held(self) -> None:
+        """See the base class."""
+        self._ledger.places.release(self._digest)
+
+    def take(self, predecessor: bytes) -> HeldPlace | None:
+        """See the base class."""
+        return self._ledger.places.take(self._digest, predecessor)
+
+    def claim(self, quota: int, own: int, amount: int, allowed: int, place: HeldPlace | None = None) -> int | None:
         """See the base class.
 
         Each worker publishes its claim before it reads those of the others. So two that claim the last unit at the same
-        instant cannot both get it. If both fail, they try again.
+        instant cannot both get it. If both fail, they try again. What comes from a place counts twice for a moment,
+        so that no other one gets it meanwhile.
         """
         for _ in range(_ATTEMPTS):
             self._values[self._start + quota] = own + amount
+            if place is not None:
+                place.taken[quota] -= amount
             if own + amount + self.elsewhere(quota) <= allowed:
                 return None
+            if place is not None:
+                place.taken[quota] += amount
             self._values[self._start + quota] = own
             used = own + self.elsewhere(quota)
             if used + amount > allowed:
@@ -162,7 +183,7 @@ class SharedUse(QuotaUse):
 
     def elsewhere(self, quota: int) -> int:
         """See the base class."""
-        total = 0
+        total = self._ledger.places.count(self._digest, quota) if quota in HELD else 0
         for table in self._ledger.other_tables(quota):
             place = self._places.get(table)
             if place is None or place[0] != table.header[0]:

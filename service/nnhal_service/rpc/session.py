@@ -67,7 +67,7 @@ class SessionServicer(ServicerBase, session_pb2_grpc.SessionServicer):
         if request.session:
             session = self._sessions.attach(request.session, context)
         else:
-            session = self._sessions.open(credential.identity, credential, context.peer())
+            session = self._sessions.open(credential.identity, credential, context.peer(), request.replaces)
             self._calls.count_session(session)
             session.client = request.client_name[:CLIENT_NAME_LENGTH]
             session.placement = request.placement[:_PLACEMENT_LENGTH]

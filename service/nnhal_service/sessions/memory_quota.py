@@ -14,7 +14,6 @@ from typing import NamedTuple, TypeVar
 from nnhal.errors import HalError, limit_exceeded
 from nnhal.types import Bytes
 from nnhal_driver.scheduling.quota_use import Quota, QuotaUse
-from nnhal_service.identity.accounts import Account
 from nnhal_service.identity.identity import ANONYMOUS, Identity
 from nnhal_service.sessions.limits import LIMITS, SHARE, Limits
 from nnhal_service.sessions.session import Session
@@ -113,7 +112,7 @@ class MemoryQuota:
             HalError: RESOURCE_EXHAUSTED_TRANSIENT, limit memory_bytes or service_memory_bytes.
         """
         client = _client(session)
-        self._take(client, session.account, size, "the object")
+        self._take(client, session, size, "the object")
         return Reservation(self, client, session.identity, size)
 
     def reserve(self, session: Session, size: int, subject: str) -> Reservation:
@@ -169,36 +168,36 @@ class MemoryQuota:
             self._settle()
             return self._total
 
-    def _take(self, session: bytes, account: Account | None, size: int, subject: str) -> None:
+    def _take(self, client: bytes, owner: Session | None, size: int, subject: str) -> None:
         with self._lock:
             self._settle()
-            refused = self._refusal(session, account, size)
+            refused = self._refusal(client, owner, size)
             if not refused:
-                self._by_session[session] += size
+                self._by_session[client] += size
                 self._total += size
-                if account:
-                    self._by_identity[account.identity] += size
+                if owner:
+                    self._by_identity[owner.identity] += size
         if refused:  # outside of the lock: a message takes memory, and so may run finalizers
             raise _error(subject, size, refused)
 
-    def _refusal(self, session: bytes, account: Account | None, size: int) -> _Refusal | None:
+    def _refusal(self, client: bytes, owner: Session | None, size: int) -> _Refusal | None:
         """Return the limit that more bytes would exceed, or None. The quota of the identity is claimed then."""
-        if account:
-            identity, limit, quota = account.identity, self._limits["memory_bytes"], account.rules.memory_bytes
-            used = self._by_identity[identity]
-            if quota is not None and (total := used + account.use.elsewhere(Quota.MEMORY_BYTES)) + size > quota:
-                return _Refusal("identity_memory_bytes", total, quota - total, identity)
+        if owner:
+            limit, used = self._limits["memory_bytes"], self._by_identity[owner.identity]
             if used + size > limit:
-                return _Refusal("memory_bytes", used, limit - used, identity)
-        left, own = self._limits["service_memory_bytes"] - self._total, self._by_session[session]
+                return _Refusal("memory_bytes", used, limit - used, owner.identity)
+        left, own = self._limits["service_memory_bytes"] - self._total, self._by_session[client]
         available = (SHARE * left - own) // (SHARE + 1)
         if size > available:
             return _Refusal("service_memory_bytes", own, max(0, available))
-        return None if account is None or quota is None else self._claim(account, quota, used, size)
+        return None if owner is None else self._claim(owner, used, size)
 
-    def _claim(self, account: Account, quota: int, used: int, size: int) -> _Refusal | None:
-        """Claim bytes of the quota of an identity. Return it if workers together exceed it."""
-        total = account.use.claim(Quota.MEMORY_BYTES, used, size, quota)
+    def _claim(self, owner: Session, used: int, size: int) -> _Refusal | None:
+        """Claim bytes of the quota of an identity, if it has one. Return it if workers together exceed it."""
+        account = owner.account
+        if (quota := account.rules.memory_bytes) is None:
+            return None
+        total = account.use.claim(Quota.MEMORY_BYTES, used, size, quota, owner.place)
         if total is not None:
             return _Refusal("identity_memory_bytes", total, quota - total, account.identity)
         self._uses[account.identity] = account.use

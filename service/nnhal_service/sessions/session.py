@@ -17,6 +17,7 @@ from typing import Generic, Protocol, TypeVar, cast
 from nnhal.errors import HalError, SessionLostError
 from nnhal.types import ErrorKind, ErrorStatus
 from nnhal_driver.scheduling.cancellation import Cancellation
+from nnhal_driver.scheduling.quota_use import HeldPlace
 from nnhal_service.identity.accounts import Account
 from nnhal_service.identity.identity import Credential, Identity
 from nnhal_service.identity.policy import IdentityRules
@@ -104,6 +105,7 @@ class Session:
         identity: identity of the client, under which quotas and cache entries are counted.
         credential: what proved the identity last.
         account: rights and quotas of the identity.
+        place: what is held for it since its client has left another worker.
         owner: owner of the work of the session for the driver, which shares its time fairly between owners.
         secret: sent by the client on the data socket.
         client: name that the client gave itself.
@@ -132,6 +134,7 @@ class Session:
         self.identity = identity
         self.credential = Credential(identity)
         self.account = account or Account(identity, IdentityRules(), may_connect=True)
+        self.place: HeldPlace | None = None
         self.owner: Hashable = self.account.owner(name)
         self.secret = secrets.token_bytes(HANDLE_BYTES)
         self.client = self.peer = self.placement = ""
@@ -213,7 +216,7 @@ class Session:
     def _count(self, limit: str) -> None:
         self._limits.require(limit, self._counts[limit] + 1, "the session would have")
         if limit in QUOTAS:
-            self.account.acquire(limit)
+            self.account.acquire(limit, self.place)
         self._counts[limit] += 1
 
     def number_of(self, limit: str) -> int:

@@ -11,12 +11,15 @@ from functools import partial
 
 import grpc
 
+from nnhal_driver.execution.buffer import Buffer
 from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_driver.scheduling.timers import Timers
 from nnhal_service.identity.accounts import Accounts
 from nnhal_service.identity.authentication import Authentication
+from nnhal_service.identity.held_places import session_digest
 from nnhal_service.identity.identity import Credential, Identity, client_digest, client_name
 from nnhal_service.sessions.limits import Limits
+from nnhal_service.sessions.memory_objects import MemoryObject
 from nnhal_service.sessions.session import STOPPING, Session, session_lost, stopping
 
 _CHECK_NS = 10**9
@@ -60,8 +63,12 @@ class SessionRegistry:
         if self._authenticates:
             self._timers.call_at(now_ns() + _CHECK_NS, self._end_revoked)
 
-    def open(self, identity: Identity, credential: Credential | None = None, peer: str = "") -> Session:
+    def open(
+        self, identity: Identity, credential: Credential | None = None, peer: str = "", replaces: bytes = b""
+    ) -> Session:
         """Create a session with one keep-alive stream. The peer is the client's connection, as gRPC names it.
+
+        `replaces`: digest of the session that the client has lost, whose place it takes if another worker holds it.
 
         Raises:
             HalError: DEVICE_UNAVAILABLE: the service is stopping. RESOURCE_EXHAUSTED_TRANSIENT: limit sessions, or the
@@ -75,11 +82,12 @@ class SessionRegistry:
             own = sum(client_name(each.identity, each.peer) == client for each in self._sessions.values())
             self._limits.require_share("sessions", len(self._sessions), own, client)
             self._claim(digest)
-            account.acquire("sessions")
+            place = account.use.take(replaces) if replaces else None
+            account.acquire("sessions", place)
             session = Session(f"s{next(self._numbers)}", identity, self._limits, self._token_suffix, account)
             session.credential = credential or session.credential
             session.attachments = 1
-            session.peer, session.client_digest = peer, digest
+            session.peer, session.client_digest, session.place = peer, digest, place
             self._sessions[session.token] = session
         return session
 
@@ -182,16 +190,27 @@ class SessionRegistry:
 
     def drain(self) -> None:
         """Accept no more sessions, and tell the clients of the open ones to go elsewhere."""
-        with self._lock:
-            self._closed = True
-            sessions = list(self._sessions.values())
-        for session in sessions:
+        self.hold_places()
+        for session in self.all():
             session.drain(STOPPING)
+
+    def hold_places(self) -> None:
+        """Accept no more sessions, and hold the places of the open ones in quotas for the grace time."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            until_ns = now_ns() + int(self.grace_s * 1e9)
+            for session in self._sessions.values():
+                used = _quota_use(session)
+                session.account.use.hold(session_digest(session.token), used, session.place, until_ns)
 
     def resume(self) -> None:
         """Accept sessions again, after `drain`."""
         with self._lock:
             self._closed = False
+            for session in self._sessions.values():
+                session.account.use.release_held()
 
     def close(self) -> None:
         """End every session, and accept no more."""
@@ -204,3 +223,10 @@ class SessionRegistry:
         """End every session because the service stops."""
         for session in self.all():
             self.end(session, STOPPING)
+
+
+def _quota_use(session: Session) -> tuple[int, int, int]:
+    """Return what a session uses of the quotas that are held: see `held_places.HELD`."""
+    memories = {id(entry.value.buffer): entry.value.buffer.nbytes for entry in session.objects_of(MemoryObject)}
+    buffers = sum(entry.value.state.size or 0 for entry in session.objects_of(Buffer))
+    return 1, sum(memories.values()) + buffers, session.number_of("prepared_models")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from nnhal_driver.activity import TABLE_BYTES
-from nnhal_service.identity import use_ledger
+from nnhal_service.identity import held_places, use_ledger
 from nnhal_service.identity.use_ledger import UseTable
 from nnhal_service.supervisor import offenders
 from nnhal_service.supervisor.offenders import OffenderTable
@@ -41,6 +41,7 @@ _COPIES = 2
 _USE_BYTES = -(-use_ledger.TABLE_BYTES // mmap.PAGESIZE) * mmap.PAGESIZE
 _STATUS_BYTES = -(-(_COPIES * _COPY_BYTES + TABLE_BYTES) // mmap.PAGESIZE) * mmap.PAGESIZE
 _ROW_BYTES = _USE_BYTES + _STATUS_BYTES
+_PLACES_OFFSET = _STATE_BYTES + ROWS * _ROW_BYTES
 
 
 class WorkerState(IntEnum):
@@ -86,7 +87,8 @@ class Scoreboard:
     """The shared memory. Create it before the processes that share it are forked."""
 
     def __init__(self) -> None:
-        self._memory = memoryview(mmap.mmap(-1, _STATE_BYTES + ROWS * _ROW_BYTES))  # unused pages take no memory
+        # unused pages take no memory
+        self._memory = memoryview(mmap.mmap(-1, _PLACES_OFFSET + ROWS * held_places.TABLE_BYTES))
 
     def write(self, row: int, status: WorkerStatus) -> None:
         """Write everything about a worker except its work in progress."""
@@ -159,6 +161,11 @@ class Scoreboard:
         """Return the memory of the table of what identities use in a worker: see `use_ledger`."""
         offset = _status_offset(row) + _STATUS_BYTES
         return self._memory[offset : offset + use_ledger.TABLE_BYTES]
+
+    def place_tables(self) -> Sequence[memoryview]:
+        """Return the memory of the tables of places that are held, by row: see `held_places`."""
+        places, size = self._memory[_PLACES_OFFSET:], held_places.TABLE_BYTES
+        return [places[row * size : (row + 1) * size] for row in range(ROWS)]
 
     def worker_states(self) -> bytes:
         """Return the state of each row, as one byte."""

@@ -153,6 +153,8 @@ class Heart:
 
     def enter(self, state: WorkerState) -> None:
         """Enter another state, and report it at once."""
+        if state is WorkerState.DRAINING and self.server is not None:
+            self.server.sessions.hold_places()  # first, while they count as used
         self._state = state
         self._beat()
 

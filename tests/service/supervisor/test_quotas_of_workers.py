@@ -1,7 +1,9 @@
 """Quotas of an identity in a real service with two workers: they count for the service."""
 
 import signal
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -10,11 +12,13 @@ import pytest
 
 import nnhal
 from nnhal.errors import HalError
+from nnhal.types import ErrorStatus
 from nnhal_service.identity.tokens import create_token
 from tests.concurrency import wait_until
 from tests.driver.blocking_backend import TWICE
 from tests.end_to_end.support.service_process import start_service, stop_service
 
+RELOADS = 20
 POLICY = '{"default": {"sessions": 2, "prepared_models": 2, "memory_bytes": 10000}}'
 ONE = np.ones(2, np.float32)
 
@@ -60,3 +64,57 @@ def test_quotas_count_in_all_workers_and_survive_a_reload(tmp_path: Path) -> Non
         for model in models:
             assert model.execute([ONE, ONE])[0].tolist() == [2, 2]
         assert refusal(connect).limit == "identity_sessions"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_reloads_give_the_place_of_a_client_to_no_other_one(tmp_path: Path, workers: int) -> None:
+    token, line = create_token("alice")
+    file = tmp_path / "tokens"
+    file.write_text(line)
+    file.chmod(0o600)
+    policy = '{"default": {"sessions": 1, "prepared_models": 2, "memory_bytes": 10000}}'
+    options = ("--workers", str(workers), "--backends", "CpuRef", "--tokens", str(file), "--policy", policy)
+    service = start_service(tmp_path, *options)
+    ended = threading.Event()
+
+    def keep_trying() -> tuple[int, list[HalError]]:
+        tried, errors = 0, list[HalError]()
+        while not ended.is_set():
+            tried += 1
+            try:
+                nnhal.connect(service.target, transport="grpc", token=token, timeout=10).close()
+            except HalError as error:
+                if error.status != ErrorStatus.DEVICE_UNAVAILABLE:  # of a worker that stops
+                    errors.append(error)
+        return tried, errors
+
+    def keep_executing(model: nnhal.PreparedModel) -> int:
+        done = 0
+        while not ended.is_set():
+            assert model.execute([ONE, ONE])[0].tolist() == [2, 2]
+            done += 1
+        return done
+
+    with (
+        ExitStack() as stack,
+        nnhal.connect(service.target, transport="grpc", token=token) as holder,
+        ThreadPoolExecutor(3) as threads,
+    ):
+        stack.callback(stop_service, service)
+        models = [holder.prepare(TWICE, cache=True).result(60) for _ in range(2)]
+        work = [threads.submit(keep_executing, model) for model in models]
+        other = threads.submit(keep_trying)
+        try:
+            for number in range(1, RELOADS + 1):
+                service.process.send_signal(signal.SIGHUP)
+                assert wait_until(lambda number=number: service.log.read_text().count(" reloaded") == number, 60)
+                failures = [future.exception() for future in (*work, other) if future.done()]
+                assert not failures
+        finally:
+            ended.set()
+        assert all(future.result(60) for future in work)
+        tried, errors = other.result(60)
+        assert tried and {error.limit for error in errors} <= {"identity_sessions"}
+        assert len(errors) > RELOADS
+        assert "(limit identity_prepared_models)" in refusal(lambda: holder.prepare(TWICE).result(60)).reason

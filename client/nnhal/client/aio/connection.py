@@ -9,6 +9,7 @@ the service.
 """
 
 import contextlib
+import hashlib
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable
 from typing import Any, TypeVar
@@ -132,7 +133,7 @@ class Connection(GrpcCalls):
         *,
         accept_redirect: bool = False,
         placed: bool = False,
-        continues: bool = False,
+        replaces: bytes = b"",
         placement: str = "",
     ) -> session_pb2.SessionRedirect | None:
         """Open the session.
@@ -141,7 +142,7 @@ class Connection(GrpcCalls):
             timeout: seconds to wait for the service to respond.
             accept_redirect: whether the service may name another address instead.
             placed: whether another service has sent the client to this one.
-            continues: whether the client has had a session before.
+            replaces: session that the client has lost, or b"".
             placement: why another service has sent the client to this one, for operators.
 
         Returns:
@@ -157,7 +158,8 @@ class Connection(GrpcCalls):
             needs=self._needs,
             placed=placed,
             watch_members=True,
-            continues=continues,
+            continues=bool(replaces),
+            replaces=hashlib.sha256(replaces).digest()[:16] if replaces else b"",
             placement=placement,
         )
         async with self._closing_on_error():

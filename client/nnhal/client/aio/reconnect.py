@@ -275,11 +275,12 @@ class ReconnectingSession:
     async def _connect_to(self, target: str, timeout: float, hop: Hop = Hop.FIRST, placement: str = "") -> Connection:
         """Open a session at an address, or where the service there sends this client."""
         connection = self._connection(target, redirected=hop is not Hop.FIRST)
+        lost = self.connection.session if self._addresses.has_served else b""
         redirect = await connection.open(
             timeout,
             accept_redirect=hop is not Hop.LAST,
             placed=hop is Hop.PLACED,
-            continues=self._addresses.has_served,
+            replaces=lost,
             placement=placement,
         )
         if redirect is None:
@@ -290,7 +291,7 @@ class ReconnectingSession:
             return await self._connect_to(address, limit, hop.after(redirect), redirect.reason or placement)
         except HalError:  # an invalid address, or no session there
             connection = self._connection(target, redirected=hop is not Hop.FIRST)
-            await connection.open(timeout)
+            await connection.open(timeout, replaces=lost)
             return connection
 
     def _connection(self, target: str, *, redirected: bool = False) -> Connection:

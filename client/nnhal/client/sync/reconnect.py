@@ -276,11 +276,12 @@ class ReconnectingSession:
     def _connect_to(self, target: str, timeout: float, hop: Hop = Hop.FIRST, placement: str = "") -> Connection:
         """Open a session at an address, or where the service there sends this client."""
         connection = self._connection(target, redirected=hop is not Hop.FIRST)
+        lost = self.connection.session if self._addresses.has_served else b""
         redirect = connection.open(
             timeout,
             accept_redirect=hop is not Hop.LAST,
             placed=hop is Hop.PLACED,
-            continues=self._addresses.has_served,
+            replaces=lost,
             placement=placement,
         )
         if redirect is None:
@@ -291,7 +292,7 @@ class ReconnectingSession:
             return self._connect_to(address, limit, hop.after(redirect), redirect.reason or placement)
         except HalError:  # an invalid address, or no session there
             connection = self._connection(target, redirected=hop is not Hop.FIRST)
-            connection.open(timeout)
+            connection.open(timeout, replaces=lost)
             return connection
 
     def _connection(self, target: str, *, redirected: bool = False) -> Connection:
