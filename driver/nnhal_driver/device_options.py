@@ -40,7 +40,7 @@ class DeviceOptions:
         merge_partitions: whether a partition that does not pay for its boundary moves to the backend of a neighbor.
         disabled_extensions: names of extensions of the backends that the device does not support.
         type: type to report; None for that of the first backend, which is the preferred one.
-        backend_timeout_s: seconds that a plug-in has for one call while a model is prepared.
+        backend_timeout_s: seconds that a plug-in has for one call.
     """
 
     queues: QueueLimits = field(default_factory=QueueLimits)

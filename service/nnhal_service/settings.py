@@ -110,8 +110,8 @@ class Settings(BaseModel):
     heartbeat_timeout_s: Annotated[float, Option("S")] = Field(default=10.0, gt=0)
     """Seconds without a sign of life after which a worker is replaced."""
     backend_timeout_s: Annotated[float, Option("S")] = Field(default=30.0, gt=0)
-    """Seconds that a plug-in has for one call to compile, load or save a part of a model, and at most 5 for another
-    call of a preparation. If it takes longer, it is not used until the call returns (docs/backends.md)."""
+    """Seconds that a plug-in has for one call to compile, load, save or execute a part of a model, and at most 5 for
+    another call. If it takes longer, it is not used until the call returns (docs/backends.md)."""
     backends: Annotated[tuple[str, ...], Option("NAMES")] = ("CpuAcc", "CpuRef")
     """Backends in order of preference."""
     merge_partitions: Annotated[bool, Option()] = True

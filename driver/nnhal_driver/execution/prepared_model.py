@@ -19,6 +19,7 @@ from nnhal.types import (
     is_fully_specified,
 )
 from nnhal_driver.activity import EXECUTING, ActivityTable
+from nnhal_driver.backends.boundary.isolation import is_isolated
 from nnhal_driver.execution.buffer import ReserveMemory, reserve_nothing
 from nnhal_driver.execution.buffer_table import BufferTable
 from nnhal_driver.execution.execution_call import ExecutionCall
@@ -28,6 +29,7 @@ from nnhal_driver.execution.plan import PartitionNode, Plan, RunContext
 from nnhal_driver.execution.profiling_contexts import ProfilingContexts
 from nnhal_driver.execution.request_binding import BoundRequest, ValidRequest
 from nnhal_driver.extension_types import ExtensionTypes
+from nnhal_driver.scheduling.current_work import CurrentWork, current_work
 from nnhal_driver.scheduling.deadline import NO_DEADLINE, Deadline
 from nnhal_driver.scheduling.latency_history import LatencyHistory
 from nnhal_driver.scheduling.scheduler import Scheduler
@@ -36,6 +38,8 @@ from nnhal_driver.validation.preparation import validate_execution_arguments, va
 from nnhal_driver.validation.request import RequestValidator
 
 _DEFAULT_CONFIG = ExecutionConfig()
+_SLOW_S = 0.1
+"""Seconds, besides twice its usual time, after which an execution of a plug-in gives up its slot."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,6 +221,7 @@ class PreparedModel:
             expected_ns = max(self.estimated_ns, self.latencies.max_ns)
             record = activities.begin(EXECUTING, self.subject, deadline.at_ns, call.cancellation, expected_ns)
         before = time.perf_counter_ns()
+        token = current_work.set(self._plugin_work(context, release_slot)) if self._uses_plugins else None
         try:
             profiled = spans if spans is not None and spans.operations else None
             with nullcontext() if profiled is None else self.profiling.execution(profiled):
@@ -228,6 +233,8 @@ class PreparedModel:
             raise out_of_memory("the execution", error) from None
         finally:
             call.device_ns = elapsed_ns = time.perf_counter_ns() - before
+            if token is not None:
+                current_work.reset(token)
             if activities is not None:
                 activities.end(record)
         self.latencies.add(elapsed_ns)
@@ -237,6 +244,17 @@ class PreparedModel:
             return replace(result, spans=(), dropped_spans=0)
         return replace(result, spans=spans.all(), dropped_spans=spans.dropped)
 
+    def _plugin_work(self, context: RunContext, release_slot: Callable[[], None]) -> CurrentWork:
+        """Return an execution as plug-ins delay it. If it takes longer than usual, others get its slot."""
+        usual_s = self.latencies.max_ns / 1e9
+        slow_at = time.monotonic() + _SLOW_S + 2 * usual_s
+
+        def give_way() -> None:
+            if time.monotonic() > slow_at:
+                release_slot()
+
+        return CurrentWork(context.check, give_way, usual_s)
+
     @property
     def extension_names(self) -> Mapping[int, str]:
         """Names of the extensions that the model uses, by prefix."""
@@ -245,6 +263,11 @@ class PreparedModel:
     @cached_property
     def _validator(self) -> RequestValidator:
         return RequestValidator(self.inputs, self.outputs, self.extension_types)
+
+    @cached_property
+    def _uses_plugins(self) -> bool:
+        """True if a plug-in may delay executions."""
+        return any(map(is_isolated, self.profiling.backends))
 
     @cached_property
     def _has_constant_work(self) -> bool:

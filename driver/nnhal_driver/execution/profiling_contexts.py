@@ -15,10 +15,14 @@ _numbers = itertools.count(1)
 
 
 class ProfilingContexts:
-    """Contexts of the backends. Thread safe. Each backend creates its own before the first profiled execution."""
+    """Contexts of the backends. Thread safe. Each backend creates its own before the first profiled execution.
+
+    Attributes:
+        backends: all backends of the device.
+    """
 
     def __init__(self, backends: Sequence[Backend] = ()) -> None:
-        self._backends = backends
+        self.backends = backends
         self._lock = threading.Lock()
         self._contexts: list[tuple[Backend, ProfilingContext]] | None = None
 
@@ -43,7 +47,7 @@ class ProfilingContexts:
     def _created(self) -> list[tuple[Backend, ProfilingContext]]:
         with self._lock:
             if self._contexts is None:
-                pairs = [(backend, _create(backend)) for backend in self._backends]
+                pairs = [(backend, _create(backend)) for backend in self.backends]
                 self._contexts = [(backend, context) for backend, context in pairs if context is not None]
             return self._contexts
 

@@ -1,6 +1,6 @@
 """Calls of methods of backends. What they raise becomes an error of the HAL, and a line in the log.
 
-While models are prepared, calls of a plug-in run on threads of its own (`isolation`).
+Calls of a plug-in run on threads of its own (`isolation`).
 """
 
 import logging
@@ -19,7 +19,7 @@ from nnhal.errors import (
 )
 from nnhal.types import ErrorKind
 from nnhal_driver.activity import note_backend
-from nnhal_driver.backends.boundary.isolation import HangError, is_isolated, isolated
+from nnhal_driver.backends.boundary.isolation import HangError, is_isolated, isolated, step
 from nnhal_driver.interrupts import is_interrupt
 from nnhal_driver.scheduling.current_work import current_work
 
@@ -51,7 +51,7 @@ def call(backend: Named, method: str, function: Callable[P, R], *arguments: P.ar
     """
     check = current_work.get().check
     if is_isolated(backend):
-        return isolated(backend, method, partial(call_here, backend, method, check, function, *arguments, **named))
+        return isolated(backend, method, partial(_call, backend, method, check, function, *arguments, **named))
     return call_here(backend, method, check, function, *arguments, **named)
 
 
@@ -64,6 +64,17 @@ def call_here(
     **named: P.kwargs,
 ) -> R:
     """Call a method on the calling thread, as executions do. `check` raises if the work must end. Raises as `call`."""
+    return step(backend, method, partial(_call, backend, method, check, function, *arguments, **named))
+
+
+def _call(
+    backend: Named,
+    method: str,
+    check: Callable[[], None],
+    function: Callable[P, R],
+    *arguments: P.args,
+    **named: P.kwargs,
+) -> R:
     note_backend(backend.id)
     try:
         return function(*arguments, **named)
@@ -88,6 +99,8 @@ def translated(backend: str, method: str, error: BaseException, check: Callable[
 
     `check` raises if the work must end: no other work can miss its deadline.
     """
+    if isinstance(error, HangError):
+        return error
     if type(error) is HalError and _is_valid(error):
         return _verified(backend, method, error, check) if error.status in MISSED_DEADLINE else error
     if isinstance(error, MemoryError) or is_interrupt(error):

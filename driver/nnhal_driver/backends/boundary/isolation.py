@@ -1,11 +1,12 @@
-"""Threads for the calls of plug-ins while models are prepared. A plug-in that hangs stops nothing but its own use.
+"""Threads for the calls of plug-ins. A plug-in that hangs stops nothing but its own use.
 
-A plug-in may hang in any method. So its calls run on threads of its own, and the thread that prepares waits for the
-answer: as long as the preparation may go on, and until a call of the plug-in takes too long. From then on it *hangs*:
+A plug-in may hang in any method. So its calls run on threads of its own, and the thread that prepares or executes waits
+for the answer: as long as its work may go on, and until a call of the plug-in takes too long. From then on it *hangs*:
 its calls fail at once, until the one that takes too long returns. Built-in backends are called directly.
 """
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -25,12 +26,15 @@ from nnhal_driver.scheduling.paced_check import proceed
 R = TypeVar("R")
 
 DEFAULT_TIMEOUT_S = 30.0
-"""Seconds that a call has to compile, load, optimize or save."""
+"""Seconds that a call has to compile, load, optimize, save or execute."""
 QUESTION_S = 5.0
 """Seconds that any other call has at most."""
+OVERDUE_S = 1.0
+"""Seconds that an execution may go on after its deadline or its cancellation, besides twice its usual time."""
 
 _LONG = ("compile", "load", "optimize", "save", "before_load", "after_load")
-_ENDS = ("before_unload", "after_unload")
+_EXECUTING = ("execute", "wait_finish", "wait_deferred")
+_ENDS = ("before_unload", "after_unload", "resize_end", "execute_end", "memory.release")
 """Hooks that undo others, for which a call goes on when nothing waits for it any more."""
 _COMPILATIONS = 2
 """Number of compilations of one backend at the same time. Further ones wait, without a slot."""
@@ -54,7 +58,7 @@ _current = _CurrentCall()
 
 
 def isolate(backend: Backend, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
-    """Give a plug-in threads of its own. `timeout_s`: time for one call to compile, load, optimize or save."""
+    """Give a plug-in threads of its own. `timeout_s`: see `DEFAULT_TIMEOUT_S`."""
     if identity_of(backend).files and getattr(backend, _ATTRIBUTE, None) is None:
         object.__setattr__(backend, _ATTRIBUTE, _Isolation(backend.id, timeout_s))  # it may be a frozen dataclass
 
@@ -76,6 +80,18 @@ def isolated(backend: object, method: str, function: Callable[[], R]) -> R:
     """
     isolation: _Isolation | None = getattr(backend, _ATTRIBUTE, None)
     return function() if isolation is None else isolation.run(method, function)
+
+
+def step(backend: object, method: str, function: Callable[[], R]) -> R:
+    """Run a function that calls a backend on the calling thread. If the thread is one of the backend, note `method`.
+
+    Raises:
+        HalError: nothing waits for the call of the backend that this is part of.
+        BaseException: what the function raises.
+    """
+    call = _current.call
+    is_own = call is not None and call.isolation is getattr(backend, _ATTRIBUTE, None)
+    return call.run_step(method, function) if call is not None and is_own else function()
 
 
 def refusals(backend: object) -> tuple[int, str]:
@@ -118,13 +134,13 @@ class _Isolation:
         self._refuse()
         while method in _LONG and not self._compilations.acquire(timeout=_POLL_S):
             self._wait(work)
-        call = _Call(self, method, function)
+        call = _Call(self, method, function, work.usual_s)
         self._start(call)
         try:
             while not call.ended.acquire(timeout=_POLL_S):
                 self._wait(work)
         except BaseException:
-            call.is_abandoned = True
+            call.abandon()
             raise
         finally:
             if call.record is not None:
@@ -180,8 +196,10 @@ class _Isolation:
     def _refuse(self) -> None:
         """Raise if a call takes too long."""
         for call in tuple(self._running):
-            seconds = time.monotonic() - call.since
-            if seconds <= (self._timeout_s if call.method in _LONG else min(self._timeout_s, QUESTION_S)):
+            now = time.monotonic()
+            seconds = now - call.since
+            limit_s = self._timeout_s if call.method in (*_LONG, *_EXECUTING) else min(self._timeout_s, QUESTION_S)
+            if seconds <= limit_s and now <= call.overdue_at:
                 continue
             reason = f"backend {self._id} hangs: it has not answered in {call.method} for {seconds:.1f} s"
             if not call.has_hung:
@@ -199,13 +217,16 @@ class _Call:
         ended: lock that is free when the result is there.
         record: the record of the work that waits.
         is_abandoned: nothing waits for it any more.
+        overdue_at: when it hangs for that reason.
         has_hung: the log says that it takes too long.
     """
 
-    def __init__(self, isolation: _Isolation, method: str, function: Callable[[], Any]) -> None:
+    def __init__(self, isolation: _Isolation, method: str, function: Callable[[], Any], usual_s: float) -> None:
         self.isolation = isolation
         self.method, self.since = method, time.monotonic()
         self.is_long = method in _LONG
+        self._patience_s = OVERDUE_S + 2 * usual_s if method in _EXECUTING else math.inf
+        self.overdue_at = math.inf
         self.ended = threading.Lock()
         self.ended.acquire()
         self.record = current_record()
@@ -214,6 +235,10 @@ class _Call:
         self._function: Callable[[], Any] | None = function
         self._result: Any = None
         self._error: BaseException | None = None
+
+    def abandon(self) -> None:
+        """Note that nothing waits for it any more."""
+        self.is_abandoned, self.overdue_at = True, time.monotonic() + self._patience_s
 
     def run(self) -> None:
         """Run the function. Called once, on a thread of the backend."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,14 +21,14 @@ from nnhal_driver.backends.api import (
     Substitution,
 )
 from nnhal_driver.backends.boundary.answers import extensions
-from nnhal_driver.backends.boundary.calls import Named, call, call_here, describe, invalid_answer, translated
+from nnhal_driver.backends.boundary.calls import Named, call, describe, invalid_answer, translated
+from nnhal_driver.backends.boundary.isolation import is_isolated, isolated
 from nnhal_driver.backends.boundary.outputs import CheckedOutput, OutputSpec
 from nnhal_driver.backends.deferral import Wait, take_deferred, wait_for_all
 from nnhal_driver.backends.device_memory import DeviceBuffer, DeviceMemory
 from nnhal_driver.backends.layout import Layout, Relayout
 from nnhal_driver.backends.memory import MemoryManager
 from nnhal_driver.extension_types import extension_types
-from nnhal_driver.scheduling.paced_check import proceed
 
 _MODEL_LAYOUTS = (Layout.NHWC, Layout.NCHW)
 
@@ -179,11 +180,11 @@ class CheckedMemory(DeviceMemory):
 
     def acquire(self, shape: tuple[int, ...], dtype: "np.dtype[Any]") -> DeviceBuffer:
         """Return a new buffer. Raises HalError if the backend fails, or MemoryError."""
-        return call_here(self.backend, "acquire", proceed, self.memory.acquire, shape, dtype)
+        return call(self.backend, "acquire", self.memory.acquire, shape, dtype)
 
     def copy(self, source: AnyArray | DeviceBuffer, target: AnyArray | DeviceBuffer) -> None:
         """Copy a value. Raises as `acquire`."""
-        call_here(self.backend, "copy", proceed, self.memory.copy, source, target)
+        call(self.backend, "copy", self.memory.copy, source, target)
 
 
 class CheckedSubgraph(CompiledSubgraph):
@@ -205,6 +206,8 @@ class CheckedSubgraph(CompiledSubgraph):
         self._backend = backend
         self._id = backend.id
         self._execute: Callable[[Sequence[AnyArray | None], Sequence[Output], Run], None] = compiled.execute
+        if is_isolated(backend):
+            self._execute = lambda *arguments: isolated(backend, "execute", partial(compiled.execute, *arguments))
         graph = view.graph
         types = extension_types(graph.extensions, extensions(backend)) if graph.extensions else {}
         self._expected = []
@@ -246,7 +249,7 @@ class CheckedSubgraph(CompiledSubgraph):
     def _finish(self, checked: Sequence[CheckedOutput], waits: list[Wait], run: Run) -> None:
         """Wait for a deferred execution. Raises as `execute`."""
         try:
-            wait_for_all(waits)
+            isolated(self._backend, "wait_deferred", lambda: wait_for_all(waits))
             for output in checked:
                 if output.destination is not None:
                     raise output.missing()

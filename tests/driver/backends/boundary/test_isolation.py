@@ -1,35 +1,40 @@
-"""Plug-ins that hang while models are prepared: they stop nothing but their own use."""
+"""Plug-ins that hang while models are prepared or executed: they stop nothing but their own use."""
 
 import gc
 import queue
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from nnhal.errors import MISSED_DEADLINE
+from nnhal.client.core.arrays import ModelIO
+from nnhal.errors import MISSED_DEADLINE, HalError
 from nnhal.types import CacheState, ErrorStatus, PrepareModelConfig
+from nnhal.types import OperationType as Op
 from nnhal_driver.activity import TABLE_BYTES, ActivityTable, read_activities
-from nnhal_driver.backends.api import Support
+from nnhal_driver.backends.api import Profile, ProfilingContext, Support
 from nnhal_driver.backends.boundary import isolation
 from nnhal_driver.backends.boundary.calls import call
 from nnhal_driver.backends.identity import BackendIdentity, set_identity
+from nnhal_driver.backends.memory import MemoryManager, Storage
 from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.device import Device
 from nnhal_driver.device_options import DeviceHost
+from nnhal_driver.execution.execution_call import ExecutionCall
 from nnhal_driver.preparation.launch import GivenModel
 from nnhal_driver.preparation.outcome import Outcome
 from nnhal_driver.scheduling.deadline import now_ns
 from tests.concurrency import new_threads
 from tests.driver.blocking_backend import TIMEOUT_S, until
 from tests.driver.fake_backend import device_of
-from tests.driver.hostile_backend import DEFAULT, MODEL, Hostile
+from tests.driver.hostile_backend import DEFAULT, MODEL, Hostile, X, returns
 from tests.driver.launches import launch_preparation
 from tests.driver.model_cache.cache_files import Pair
-from tests.driver.one_operation import execute, prepare
+from tests.driver.one_operation import execute, execute_profiled, model_of, prepare
 
 VALUES = np.array([1, -2], np.float32)
 COPIED, COMPUTED = [1, -2], [1, 0]
@@ -37,6 +42,10 @@ COPIED, COMPUTED = [1, -2], [1, 0]
 
 PREPARING = ("supports", "optimize", "create_memory_manager", "before_load", "compile", "after_load")
 TELLING = ("before_load_network", "after_load_network")
+EXECUTING = ("resize_begin", "resize", "resize_end", "execute_begin", "execute", "wait_finish", "execute_end")
+LONG = ("execute", "wait_finish")
+OTHER = model_of(Op.ABS, [(X, 0)], [X], constants=False)
+"""Model that the plug-in does not support here."""
 
 
 @dataclass
@@ -86,6 +95,7 @@ def device(backend: Hostile, hang: Hang) -> Iterator[Device]:
     with device_of(backend, CpuRef()) as device:
         yield device
         hang.go.set()
+    gc.collect()  # errors that a test has caught refer to the model
     assert until(lambda: not new_threads(before)), new_threads(before)
 
 
@@ -309,3 +319,130 @@ def test_hanging_close_does_not_stop_the_device(backend: Hostile, hang: Hang, cl
     clock[0] += 6
     closing.join(TIMEOUT_S)
     assert not closing.is_alive()
+
+
+# ---- Executions ---------------------------------------------------------------------------------------------
+
+
+def run_until(outcome: Outcome, seconds: float) -> object:
+    """Execute a prepared model with a deadline."""
+    prepared = outcome.prepared_model
+    assert prepared is not None
+    request = ModelIO(prepared.inputs, prepared.outputs, (), ()).request([VALUES])
+    return prepared.execute_synchronously(request, call=ExecutionCall(now_ns() + int(seconds * 1e9)))
+
+
+def submit(pool: ThreadPoolExecutor, outcome: Outcome) -> "Future[list[float]]":
+    return pool.submit(outputs, outcome)
+
+
+@pytest.mark.parametrize("method", EXECUTING)
+def test_execution_ends_with_its_deadline(device: Device, backend: Hostile, hang: Hang, method: str) -> None:
+    prepared = prepare(MODEL, device)
+    backend.acts[method] = hang
+    with pytest.raises(HalError) as caught:
+        run_until(prepared, 0.05)
+    assert caught.value.status in MISSED_DEADLINE
+
+
+@pytest.mark.parametrize("method", EXECUTING)
+def test_execution_without_a_deadline_ends_with_the_time_of_the_method(
+    device: Device, backend: Hostile, hang: Hang, clock: list[float], method: str
+) -> None:
+    prepared = prepare(MODEL, device)
+    backend.acts[method] = hang
+    with ThreadPoolExecutor(1) as pool:
+        execution = submit(pool, prepared)
+        hang.wait()
+        clock[0] += 31 if method in LONG else 6
+        with pytest.raises(HalError, match=f"backend Hostile hangs: it has not answered in {method} for"):
+            execution.result(TIMEOUT_S)
+        with pytest.raises(HalError, match="backend Hostile hangs"):
+            outputs(prepared)  # at once
+        assert outputs(prepare(MODEL, device)) == COMPUTED
+        backend.acts.clear()
+        hang.go.set()
+        assert until(lambda: outputs(prepare(MODEL, device)) == COPIED)
+        assert outputs(prepared) == COPIED
+
+
+def test_execution_that_ignores_its_deadline_hangs_a_second_later(
+    device: Device, backend: Hostile, hang: Hang, clock: list[float]
+) -> None:
+    prepared = prepare(MODEL, device)
+    backend.acts["execute"] = hang
+    with ThreadPoolExecutor(1) as pool:
+        execution = pool.submit(run_until, prepared, 1.0)
+        hang.wait()
+        with pytest.raises(HalError):
+            execution.result(TIMEOUT_S)
+    clock[0] += 2
+    with pytest.raises(HalError, match=r"it has not answered in execute for 2\.0 s"):
+        outputs(prepared)
+
+
+def test_executions_of_others_get_the_slots(device: Device, backend: Hostile, hang: Hang) -> None:
+    backend.acts["supports"] = returns(Support("not here"))
+    other = prepare(OTHER, device)
+    backend.acts.clear()
+    prepared = prepare(MODEL, device)
+    backend.acts["execute"] = hang
+    with ThreadPoolExecutor(32) as pool:
+        hanging = [submit(pool, prepared) for _ in range(31)]  # more than there are slots
+        hang.wait()
+        assert submit(pool, other).result(TIMEOUT_S) == [1, 2]
+        hang.go.set()
+        assert all(future.result(TIMEOUT_S) == COPIED for future in hanging)
+
+
+@pytest.mark.parametrize("method", ["acquire", "release"])
+def test_memory_managers(device: Device, backend: Hostile, hang: Hang, method: str) -> None:
+    class Manager(MemoryManager):
+        def acquire(self) -> None:
+            backend.act("acquire")
+            super().acquire()
+
+        def release(self) -> None:
+            backend.act("release")
+            super().release()
+
+    def create() -> MemoryManager:
+        manager = Manager()
+        manager.get(64, Storage.DYNAMIC)
+        return manager
+
+    backend.acts["create_memory_manager"] = create
+    prepared = prepare(MODEL, device)
+    backend.acts[method] = hang
+    with pytest.raises(HalError) as caught:
+        run_until(prepared, 0.05)
+    assert caught.value.status in MISSED_DEADLINE
+
+
+@pytest.mark.parametrize("method", ["create", "begin", "end"])
+def test_profiling_contexts(hang: Hang, clock: list[float], method: str) -> None:
+    class Context(ProfilingContext):
+        def begin(self, execution: int) -> None:
+            if method == "begin":
+                hang()
+
+        def end(self, execution: int, profile: Profile) -> None:
+            if method == "end":
+                hang()
+
+    class Profiled(Hostile):
+        def create_profiling_context(self) -> ProfilingContext:
+            if method == "create":
+                hang()
+            return Context()
+
+    plugin = Profiled()
+    set_identity(plugin, BackendIdentity("digest of its files"))
+    with device_of(plugin, CpuRef()) as device, ThreadPoolExecutor(1) as pool:
+        plugin.acts["supports"] = returns(Support("not here"))
+        prepared = prepare(MODEL, device)
+        execution = pool.submit(execute_profiled, prepared, [VALUES])
+        hang.wait()
+        clock[0] += 6
+        assert execution.result(TIMEOUT_S).spans  # the execution itself is one of CpuRef
+        hang.go.set()

@@ -2,25 +2,31 @@
 
 import ctypes as c
 import gc
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 from nnhal.builder import ModelBuilder
-from nnhal.errors import HalError
+from nnhal.client.core.arrays import ModelIO
+from nnhal.errors import MISSED_DEADLINE, HalError
 from nnhal.types import ErrorStatus, ExecutionPreference, Model, Operand, PrepareModelConfig
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
+from nnhal_driver.backends.boundary import isolation
 from nnhal_driver.backends.plugins.discovery import file_candidate
 from nnhal_driver.backends.plugins.loading import LoadError, load
 from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.device import Device
 from nnhal_driver.device_options import DeviceOptions
+from nnhal_driver.execution.execution_call import ExecutionCall
 from nnhal_driver.preparation.outcome import Outcome
+from nnhal_driver.scheduling.deadline import now_ns
 from tests.concurrency import TIMEOUT_S, wait_until
 from tests.driver.backends.native.building import HEADERS, build
 from tests.driver.fake_backend import parts
@@ -110,6 +116,30 @@ def test_waiting_executions_hold_no_slot(device: Device, library: c.CDLL) -> Non
             library.hold(0)
         for number, future in enumerate(running):
             np.testing.assert_array_equal(future.result(TIMEOUT_S)[1][0], -(X + np.float32(number)))
+
+
+def test_device_that_hangs(device: Device, library: c.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
+    queued, direct = prepare(chain(Op.NEG), device), prepare(chain(Op.RELU), device)
+    model = queued.prepared_model
+    assert model is not None
+    request = ModelIO(model.inputs, model.outputs, (), ()).request([X])
+    library.hold(1)
+    with pytest.raises(HalError) as caught:
+        model.execute_synchronously(request, call=ExecutionCall(now_ns() + 50_000_000))
+    assert caught.value.status in MISSED_DEADLINE
+    np.testing.assert_array_equal(execute(direct, [X])[1][0], X.clip(0))
+    monkeypatch.setattr(isolation, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + 2))
+    with pytest.raises(HalError, match="it has not answered in wait_deferred"):
+        execute(queued, [X])
+    library.hold(0)
+    assert wait_until(lambda: succeeds(queued))
+
+
+def succeeds(outcome: Outcome) -> bool:
+    try:
+        return bool(np.array_equal(execute(outcome, [X])[1][0], -X))
+    except HalError:
+        return False
 
 
 def test_errors_of_the_device_fail_the_execution(device: Device) -> None:
