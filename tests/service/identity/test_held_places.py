@@ -99,7 +99,7 @@ def test_place_of_a_session_is_for_its_successor(workers: list[Worker]) -> None:
     old.end()  # what it held goes on
     assert is_refused(third.open, "sessions")
     third.open(second)
-    assert all(is_refused(lambda old=session: third.open(old), "sessions") for session in (first, second))
+    assert is_refused(lambda: third.open(first), "sessions") and is_refused(lambda: third.open(second), "sessions")
 
 
 def test_models_and_memory_are_held(workers: list[Worker]) -> None:

@@ -3,9 +3,10 @@
 import signal
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -105,11 +106,12 @@ def test_reloads_give_the_place_of_a_client_to_no_other_one(tmp_path: Path, work
         models = [holder.prepare(TWICE, cache=True).result(60) for _ in range(2)]
         work = [threads.submit(keep_executing, model) for model in models]
         other = threads.submit(keep_trying)
+        futures: list[Future[Any]] = [*work, other]
         try:
             for number in range(1, RELOADS + 1):
                 service.process.send_signal(signal.SIGHUP)
-                assert wait_until(lambda number=number: service.log.read_text().count(" reloaded") == number, 60)
-                failures = [future.exception() for future in (*work, other) if future.done()]
+                assert wait_until(lambda: service.log.read_text().count(" reloaded") == number, 60)  # noqa: B023
+                failures = [future.exception() for future in futures if future.done()]
                 assert not failures
         finally:
             ended.set()
