@@ -21,6 +21,7 @@ from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.graph import Operator, Tensor, TfliteGraph
 from nnhal.tflite.operands import Operands, tensor_operand
 from nnhal.tflite_schema import ActivationFunctionType
+from nnhal.tflite_schema.shapes.rule import Shape
 from nnhal.types import (
     DTYPES,
     AnyArray,
@@ -35,6 +36,8 @@ from nnhal.types import (
 )
 
 Converter = Callable[["OperatorCall"], None]
+AddSubgraph = Callable[[TfliteGraph, int, Sequence[Shape]], int]
+"""Convert the subgraph with an index, whose inputs get these shapes, for the graph that runs it."""
 
 CONVERTERS: dict[int, Converter] = {}
 """Every registered converter, by `BuiltinOperator`."""
@@ -77,7 +80,7 @@ class OperatorCall:
     """A TFLite operator during its conversion. `emit` adds NNAPI operations to `operations`."""
 
     def __init__(
-        self, graph: TfliteGraph, operands: Operands, operator: Operator, add_subgraph: Callable[[int], int]
+        self, graph: TfliteGraph, operands: Operands, operator: Operator, add_subgraph: AddSubgraph
     ) -> None:
         self.operator = operator
         self.operations: list[Operation] = []
@@ -266,9 +269,13 @@ class OperatorCall:
             )
         return self._operands.constant(like.type, values, like.scale, like.zero_point)
 
-    def subgraph(self, index: int) -> int:
-        """Return an operand of type SUBGRAPH for another subgraph of the file, which is converted, too."""
-        location = DataLocation(offset=self._add_subgraph(index))
+    def subgraph(self, index: int, inputs: Sequence[int]) -> int:
+        """Return an operand of type SUBGRAPH for another subgraph of the file, which is converted, too.
+
+        `inputs` are the tensors that have the shapes of its inputs.
+        """
+        shapes = [self._graph.tensors[tensor].shape for tensor in inputs]
+        location = DataLocation(offset=self._add_subgraph(self._graph, index, shapes))
         operand = Operand(OperandType.SUBGRAPH, lifetime=OperandLifeTime.SUBGRAPH, location=location)
         return self._operands.add(operand)
 

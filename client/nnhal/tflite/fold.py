@@ -10,17 +10,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.folding.evaluator import EVALUATORS, GraphCall
 from nnhal.tflite.graph import TENSOR_DTYPES, Operator, Tensor, TfliteGraph
-from nnhal.tflite.shapes import Shapes, output_shapes, set_shapes
+from nnhal.tflite.shapes import Shapes, common_shape, output_shapes, set_shapes
 from nnhal.tflite.sparse import densify_constants
 from nnhal.tflite_schema import BuiltinOperator
-from nnhal.tflite_schema.shapes.rule import INFERENCE_ERRORS, UNKNOWN, Shape
+from nnhal.tflite_schema.shapes.rule import INFERENCE_ERRORS, UNKNOWN, UNKNOWN_RANK, Shape
 from nnhal.types import AnyArray
 
 _NO_SHAPES: Shapes = {}
 _MAX_BYTES = 2**30
 """Largest folded value."""
+_MAX_PASSES = 8
+"""Limit of the passes over the body of a WHILE. Each one makes a dimension or a rank unknown."""
 _MOVEMENTS = frozenset(
     {
         BuiltinOperator.CAST,
@@ -63,8 +66,7 @@ def normalize(graph: TfliteGraph, shapes: Shapes = _NO_SHAPES) -> FoldedGraph:
     Raises:
         TfliteError: a shape does not fit the input, or the layout of a sparse constant is inconsistent.
     """
-    declared = [tensor.shape for tensor in graph.tensors]
-    return fold(_compute_outputs(densify_constants(set_shapes(graph, shapes))), declared)
+    return fold(_compute_outputs(densify_constants(set_shapes(graph, shapes))))
 
 
 def _compute_outputs(graph: TfliteGraph) -> TfliteGraph:
@@ -75,30 +77,25 @@ def _compute_outputs(graph: TfliteGraph) -> TfliteGraph:
         if index not in computed or index in outputs or index in graph.inputs:
             source = tensors[index]
             copy = replace(source, index=len(tensors), data=None, folded=None, sparsity=None)
-            options = {"new_shape": source.shape}
-            name = "RESHAPE"
-            operators.append(
-                Operator(-1, BuiltinOperator.RESHAPE, name, (index,), (copy.index,), options, "ReshapeOptions")
-            )
+            name, table = "RESHAPE", "ReshapeOptions"
+            operators.append(Operator(-1, BuiltinOperator.RESHAPE, name, (index,), (copy.index,), {}, table))
             tensors.append(copy)
             index = copy.index
         outputs.append(index)
     return replace(graph, tensors=tuple(tensors), operators=tuple(operators), outputs=tuple(outputs))
 
 
-def fold(graph: TfliteGraph, declared: Sequence[Shape] = ()) -> FoldedGraph:
-    """Fold constants, infer shapes, and remove operators without readers.
-
-    `declared` has the shapes of the first tensors in the file, if the graph has other ones.
-    """
+def fold(graph: TfliteGraph) -> FoldedGraph:
+    """Fold constants, infer shapes, and remove operators without readers."""
     tensors, kept, evaluated = list(graph.tensors), [], []
-    declared = [*declared, *(tensor.shape for tensor in tensors[len(declared) :])]
     state = replace(graph, tensors=tensors)  # shares the list, in which values appear
     for operator in graph.operators:
         values = None if set(operator.outputs) & set(graph.outputs) else _evaluate(state, operator)
         if values is None:
+            if operator.index < 0:  # the copy of a tensor, whose shape is known now
+                operator = replace(operator, options={"new_shape": tensors[operator.inputs[0]].shape})
             kept.append(operator)
-            for index, shape in zip(operator.outputs, output_shapes(state, operator, declared), strict=True):
+            for index, shape in zip(operator.outputs, _output_shapes(state, operator), strict=True):
                 if shape != tensors[index].shape:
                     tensors[index] = replace(tensors[index], shape=shape)
             continue
@@ -114,6 +111,37 @@ def fold(graph: TfliteGraph, declared: Sequence[Shape] = ()) -> FoldedGraph:
     kept = [_with_known_shape(operator, tensors) for operator in kept]
     kept, unread = _split_unread(kept, graph.outputs)
     return FoldedGraph(replace(graph, tensors=tuple(tensors), operators=tuple(kept)), evaluated, unread)
+
+
+def _output_shapes(graph: TfliteGraph, operator: Operator) -> Sequence[Shape]:
+    """Return the shapes of the outputs of an operator, also of one that runs other subgraphs."""
+    if operator.code in (BuiltinOperator.IF, BuiltinOperator.WHILE):
+        try:
+            return _shapes_of_calls(graph, operator)
+        except (TfliteError, LookupError):
+            return [UNKNOWN_RANK] * len(operator.outputs)
+    return output_shapes(graph, operator)
+
+
+def _shapes_of_calls(graph: TfliteGraph, operator: Operator) -> Sequence[Shape]:
+    """Return what the branches of an IF, or the passes of a WHILE, have in common."""
+    shapes = [graph.tensors[index].shape for index in operator.inputs]
+    if operator.code == BuiltinOperator.IF:
+        branches = (operator.options[name] for name in ("then_subgraph_index", "else_subgraph_index"))
+        results = [_shapes_of_call(graph, index, shapes[1:]) for index in branches]
+        return [common_shape(each) for each in zip(*results, strict=True)]
+    for _ in range(_MAX_PASSES):
+        results = [shapes, _shapes_of_call(graph, operator.options["body_subgraph_index"], shapes)]
+        before, shapes = shapes, [common_shape(each) for each in zip(*results, strict=True)]
+        if before == shapes:
+            return shapes
+    return [UNKNOWN_RANK] * len(shapes)
+
+
+def _shapes_of_call(graph: TfliteGraph, index: int, shapes: Sequence[Shape]) -> list[Shape]:
+    """Return the shapes of the outputs of another subgraph, for the shapes of its inputs."""
+    called = fold(graph.called(index, shapes)).graph
+    return [called.tensors[output].shape for output in called.outputs]
 
 
 def _evaluate(graph: TfliteGraph, operator: Operator) -> Sequence[AnyArray] | None:

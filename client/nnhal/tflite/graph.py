@@ -1,7 +1,7 @@
 """TFLite graphs as dataclasses: tensors, operators and the values of constants."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -14,6 +14,8 @@ from nnhal.types import AnyArray, Bytes
 
 TENSOR_DTYPES: dict[int, np.dtype[Any]] = {TensorType[name]: dtype for name, dtype in DTYPES.items()}
 """Type of the elements by `TensorType`."""
+_MAX_DEPTH = 8
+"""Largest nesting of operators that run other subgraphs."""
 TYPE_NAMES: dict[int, str] = {type_: type_.name for type_ in TensorType}
 
 
@@ -112,13 +114,36 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class TfliteGraph:
-    """A subgraph, and the bytes of the file, which contain its constants."""
+    """A subgraph, and the bytes of the file, which contain its constants.
+
+    Attributes:
+        graphs: all subgraphs of the file, by the indexes that operators have in their options.
+        depth: number of operators between the main subgraph and this one, each of which runs the next one.
+    """
 
     data: Bytes
     tensors: Sequence[Tensor]
     operators: tuple[Operator, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    graphs: Sequence["TfliteGraph"] = field(default=(), repr=False, compare=False)
+    depth: int = 0
+
+    def called(self, index: int, shapes: Sequence[tuple[int, ...]]) -> "TfliteGraph":
+        """Return the subgraph that an operator runs, with the shapes of its inputs in place of those of the file.
+
+        Raises:
+            TfliteError: there is no such subgraph, it has another number of inputs, or calls are nested too deeply.
+        """
+        if not 0 < index < len(self.graphs) or self.depth >= _MAX_DEPTH:
+            raise TfliteError(f"runs subgraph {index} of {len(self.graphs)} at depth {self.depth}")
+        graph = self.graphs[index]
+        if len(shapes) != len(graph.inputs):
+            raise TfliteError(f"runs subgraph {index} with {len(shapes)} inputs; it has {len(graph.inputs)}")
+        tensors = list(graph.tensors)
+        for tensor, shape in zip(graph.inputs, shapes, strict=True):
+            tensors[tensor] = replace(tensors[tensor], shape=shape)
+        return replace(graph, tensors=tensors, depth=self.depth + 1)
 
     def values(self, index: int) -> AnyArray:
         """Return the elements of a constant, with its type and shape in the file, if possible as a view of the file.

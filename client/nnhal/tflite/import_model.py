@@ -37,7 +37,7 @@ def import_model(data: Bytes, *, extension: bool, shapes: Shapes) -> tuple[Model
     if not problems and not graph.operators:
         problems.append("has no operators that depend on its inputs")
     store = ConstantStore(data)
-    lowering = ModelLowering(graphs, store, extension=extension)
+    lowering = ModelLowering(store, extension=extension)
     lowered = lower(graph, lowering)
     reports = [
         *lowered.reports,

@@ -20,10 +20,9 @@ from nnhal.tflite.operands import EXTENSION_PREFIX, ConstantStore, Operands
 from nnhal.tflite.operators import CONVERTERS
 from nnhal.tflite.report import ImportOutcome, OperatorReport
 from nnhal.tflite.submodel import Boundary, extension_obstacle, write_submodel
+from nnhal.tflite_schema.shapes.rule import Shape
 from nnhal.types import Operation, Subgraph, operation_name
 
-_MAX_DEPTH = 8
-"""Largest nesting of IF and WHILE."""
 _EMPTY = Subgraph((), (), (), ())
 
 
@@ -51,31 +50,26 @@ class ModelLowering:
         referenced: subgraphs other than the main one, in the order of their numbers in the NNAPI model.
     """
 
-    def __init__(self, graphs: Sequence[TfliteGraph], store: ConstantStore, *, extension: bool) -> None:
-        self.graphs = graphs
+    def __init__(self, store: ConstantStore, *, extension: bool) -> None:
         self.store = store
         self.extension = extension
         self.referenced: list[Subgraph] = []
-        self._depth = 0
 
-    def add_subgraph(self, index: int) -> int:
+    def add_subgraph(self, caller: TfliteGraph, index: int, shapes: Sequence[Shape]) -> int:
         """Lower another subgraph of the file, and return its number among the referenced ones.
+
+        `shapes` are those of its inputs.
 
         Raises:
             TfliteError: it cannot be lowered.
         """
-        if not 0 < index < len(self.graphs) or self._depth >= _MAX_DEPTH:
-            raise TfliteError(f"runs subgraph {index} of {len(self.graphs)} at depth {self._depth}")
-        self._depth += 1
-        try:
-            with prefix_errors(f"subgraph {index}"):
-                lowered = lower(normalize(self.graphs[index]).graph, self)
-                if refused := [report for report in lowered.reports if report.outcome == ImportOutcome.REFUSED]:
-                    raise TfliteError(f"{refused[0].operator}: {refused[0].reason}")
-                if lowered.problem:
-                    raise TfliteError(lowered.problem)
-        finally:
-            self._depth -= 1
+        called = caller.called(index, shapes)
+        with prefix_errors(f"subgraph {index}"):
+            lowered = lower(normalize(called).graph, self)
+            if refused := [report for report in lowered.reports if report.outcome == ImportOutcome.REFUSED]:
+                raise TfliteError(f"{refused[0].operator}: {refused[0].reason}")
+            if lowered.problem:
+                raise TfliteError(lowered.problem)
         self.referenced.append(lowered.subgraph)
         return len(self.referenced) - 1
 

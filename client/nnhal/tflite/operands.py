@@ -12,7 +12,7 @@ from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.graph import TENSOR_DTYPES, TYPE_NAMES, Tensor, TfliteGraph
 from nnhal.tflite.wide_integers import wide_tensors
 from nnhal.tflite_schema import TensorType
-from nnhal.tflite_schema.shapes.rule import UNKNOWN
+from nnhal.tflite_schema.shapes.rule import UNKNOWN, UNKNOWN_RANK, Shape
 from nnhal.types import (
     DTYPES,
     AnyArray,
@@ -45,19 +45,22 @@ _EXTENSION_TYPES = {dtype: number for number, dtype in litert_extension.ELEMENT_
 _INT32_RANGE = np.iinfo(np.int32)
 
 
-def tensor_operand(tensor: Tensor) -> Operand:
+def tensor_operand(tensor: Tensor, *, any_rank: bool = False) -> Operand:
     """Return the type, dimensions and quantization of a tensor in NNAPI, with lifetime TEMPORARY_VARIABLE.
 
-    Integers without quantization get scale 1 and zero point 0. int32 tensors get scale 0.
+    Integers without quantization get scale 1 and zero point 0. int32 tensors get scale 0. The rank must be known unless
+    `any_rank`.
 
     Raises:
         TfliteError: NNAPI does not support such tensors.
     """
     if tensor.unsupported:
         raise TfliteError(f"{tensor} {tensor.unsupported}")
-    if any(length == 0 or length < UNKNOWN for length in tensor.shape):
+    if tensor.shape == UNKNOWN_RANK and not any_rank:
+        raise TfliteError(f"{tensor} has a rank that is only known when the model runs")
+    if tensor.shape != UNKNOWN_RANK and any(length == 0 or length < UNKNOWN for length in tensor.shape):
         raise TfliteError(f"{tensor} has shape {list(tensor.shape)}; NNAPI has no empty tensors")
-    dimensions = tuple(0 if length == UNKNOWN else length for length in tensor.shape) or (1,)
+    dimensions = _dimensions(tensor.shape)
     if tensor.type in _PLAIN:
         return Operand(_PLAIN[tensor.type], dimensions)
     if tensor.type not in _QUANTIZED:
@@ -65,6 +68,11 @@ def tensor_operand(tensor: Tensor) -> Operand:
     if any(not scale > 0 for scale in tensor.scales):
         raise TfliteError(f"{tensor} has a scale that is not positive")
     return _per_channel(tensor) if len(tensor.scales) > 1 else _per_tensor(tensor, dimensions)
+
+
+def _dimensions(shape: Shape) -> tuple[int, ...]:
+    """Return a shape as NNAPI has it: 0 for an unknown dimension, none if the rank is unknown, [1] for rank 0."""
+    return () if shape == UNKNOWN_RANK else tuple(0 if n == UNKNOWN else n for n in shape) or (1,)
 
 
 def _per_tensor(tensor: Tensor, dimensions: tuple[int, ...]) -> Operand:
@@ -96,7 +104,7 @@ def boundary_operand(tensor: Tensor) -> Operand:
     """
     if tensor.type != TensorType.INT64 and (len(tensor.scales) <= 1 or tensor.is_constant):
         try:
-            return tensor_operand(tensor)
+            return tensor_operand(tensor, any_rank=True)
         except TfliteError:
             pass  # NNAPI lacks the type, or forbids the quantization
     number = _EXTENSION_TYPES.get(TENSOR_DTYPES.get(tensor.type, np.dtype(np.void)))
@@ -105,8 +113,7 @@ def boundary_operand(tensor: Tensor) -> Operand:
         raise TfliteError(f"{tensor} {reason}")
     if 0 in tensor.shape:
         raise TfliteError(f"{tensor} has shape {list(tensor.shape)}; regions have no empty tensors")
-    dimensions = tuple(0 if length == UNKNOWN else length for length in tensor.shape) or (1,)
-    return Operand(EXTENSION_PREFIX << 16 | number, dimensions)
+    return Operand(EXTENSION_PREFIX << 16 | number, _dimensions(tensor.shape))
 
 
 class ConstantStore:

@@ -58,14 +58,14 @@ class _FileConversion:
             raise TfliteError("has no subgraph")
         buffers = self._model["buffers"] or []
         self._regions = [self._region(buffer, index) for index, buffer in enumerate(buffers)]
+        self._graphs: list[TfliteGraph] = []
         self._codes = [_code(code) for code in self._model["operator_codes"] or []]
 
     def convert(self) -> tuple[TfliteGraph, ...]:
-        graphs = []
         for index, fields in enumerate(self._model["subgraphs"]):
             with prefix_errors(f"subgraph {index}" if index else ""):
-                graphs.append(self._graph(fields))
-        return tuple(graphs)
+                self._graphs.append(self._graph(fields))
+        return tuple(self._graphs)
 
     def _region(self, buffer: Fields, index: int) -> Region | None:
         """Return the first byte and the end of a buffer in the file: in the flatbuffer or, in large files, after it."""
@@ -87,6 +87,7 @@ class _FileConversion:
             tuple(operators),
             _indexes("the list of inputs", fields["inputs"], count),
             _indexes("the list of outputs", fields["outputs"], count),
+            self._graphs,
         )
 
     def _tensor(self, fields: Fields, index: int) -> Tensor:

@@ -1,21 +1,37 @@
 """Shapes of tensors: those of inputs that the caller chooses, and those that operators compute.
 
-The shapes of the file are an example. Tensors that depend on an unknown dimension get unknown dimensions, too, which
-the device infers.
+The shapes of the file are an example, and may be wrong for all tensors but inputs, constants and states. Tensors that
+depend on an unknown dimension get unknown dimensions, too, which the device infers.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from math import prod
+from typing import Any
 
-from nnhal.tflite.custom_options import CustomPadding, transpose_conv_options
+import numpy as np
+
+from nnhal.tflite.custom_options import CustomPadding, integer_option, transpose_conv_options
 from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.folding.evaluator import GraphCall
-from nnhal.tflite.graph import Operator, Tensor, TfliteGraph
-from nnhal.tflite_schema import BuiltinOperator
-from nnhal.tflite_schema.shapes.rule import UNKNOWN, Shape, ShapeCall, ShapeError, infer_shapes, shapes
+from nnhal.tflite.graph import TENSOR_DTYPES, Operator, Tensor, TfliteGraph
+from nnhal.tflite_schema import BuiltinOperator, TensorType
+from nnhal.tflite_schema.shapes.rule import (
+    UNKNOWN,
+    UNKNOWN_RANK,
+    Shape,
+    ShapeCall,
+    ShapeError,
+    infer_shapes,
+    shapes,
+)
+from nnhal.types import AnyArray
 
 Shapes = Mapping[str, Sequence[int | None]]
 """Shapes by name of the input; None and 0 are unknown dimensions."""
+_LENGTHS = (1, 2, 2520, 5040)
+"""Samples of unknown lengths: 1 is broadcast or squeezed, large ones have many divisors."""
 
 
 def set_shapes(graph: TfliteGraph, shapes: Shapes) -> TfliteGraph:
@@ -31,29 +47,31 @@ def set_shapes(graph: TfliteGraph, shapes: Shapes) -> TfliteGraph:
     return replace(graph, tensors=tuple(tensors))
 
 
-def output_shapes(graph: TfliteGraph, operator: Operator, declared: Sequence[Shape]) -> Sequence[Shape]:
-    """Return the shapes of the outputs of an operator, as LiteRT computes them.
+def output_shapes(graph: TfliteGraph, operator: Operator) -> Sequence[Shape]:
+    """Return the shapes of the outputs of an operator, as LiteRT computes them. Those in the file do not count.
 
-    The shapes of the operator's inputs, and the values of those that are constants, are in the graph. The `declared`
-    shapes of all tensors in the file count where nothing is known that contradicts them.
+    The shapes of the operator's inputs, and the values of those that are constants, are in the graph. If dimensions are
+    unknown, the rule of the operator is tried with several lengths: what differs among the results is unknown, too. If
+    values are unknown, only the rank follows, in the same way.
     """
-    shapes = [declared[index] for index in operator.outputs]
-    inputs = [graph.tensors[index] for index in operator.inputs if index >= 0]
-    if any(UNKNOWN in tensor.shape for tensor in inputs):
-        return [_open_shape(graph, operator, declared, shape) for shape in shapes]
-    if (inferred := inferred_shapes(graph, operator)) is not None:
+    if operator.code == BuiltinOperator.RESHAPE and (shape := _stated_shape(graph, operator)) is not None:
+        return [shape]
+    is_known = all(min(graph.tensors[index].shape, default=0) >= 0 for index in operator.inputs if index >= 0)
+    if is_known and (inferred := inferred_shapes(graph, operator)) is not None:
         return inferred
-    if all(tensor.shape == declared[tensor.index] for tensor in inputs):
-        return shapes
-    return [(UNKNOWN,) * len(shape) for shape in shapes]
+    samples = _infer_samples(_Sample(graph, operator, length) for length in _LENGTHS)
+    if len(samples) > 1:
+        return [common_shape(shapes) for shapes in zip(*samples, strict=True)]
+    samples = _infer_samples(_Sample(graph, operator, length, v) for length in _LENGTHS for v in (np.ones, _positions))
+    if not samples:
+        return [UNKNOWN_RANK] * len(operator.outputs)
+    ranks = [[(UNKNOWN,) * len(shape) for shape in shapes] for shapes in zip(*samples, strict=True)]
+    return [common_shape(shapes) for shapes in ranks]
 
 
 def inferred_shapes(graph: TfliteGraph, operator: Operator) -> Sequence[Shape] | None:
     """Return the shapes of the outputs that the rule of an operator infers, or None if they are not known."""
-    try:
-        return infer_shapes(GraphCall(graph, operator))
-    except ShapeError:
-        return None
+    return next(iter(_infer_samples([GraphCall(graph, operator)])), None)
 
 
 @shapes("CUSTOM Convolution2DTransposeBias")
@@ -67,6 +85,24 @@ def transpose_conv_bias(call: ShapeCall) -> Sequence[Shape]:
     if options.padding == CustomPadding.VALID:
         sizes = [n + max(w - s, 0) for n, w, s in zip(sizes, window, strides, strict=True)]
     return [(image[0], *sizes, channels)]
+
+
+@shapes("CUSTOM TFLite_Detection_PostProcess")
+def detection(call: ShapeCall) -> Sequence[Shape]:
+    """Infer the shapes of boxes, classes, scores and their number. The options are a flexbuffer."""
+    assert isinstance(call, GraphCall)
+    per_class, most = (integer_option(call.operator, f"max_{name}") for name in ("classes_per_detection", "detections"))
+    return [(1, per_class * most, 4), (1, per_class * most), (1, per_class * most), (1,)]
+
+
+@shapes("BITCAST")
+def bitcast(call: ShapeCall) -> Sequence[Shape] | None:
+    """Infer the shape of the same bits: elements of another size have a dimension for their parts."""
+    assert isinstance(call, GraphCall)
+    shape, before, after = call.shape(0), TENSOR_DTYPES[call.tensor(0).type].itemsize, call.dtype().itemsize
+    if before >= after:
+        return [shape if before == after else (*shape, before // after)]
+    return [shape[:-1]] if shape[-1] * before == after else None
 
 
 def _input(graph: TfliteGraph, name: str) -> Tensor:
@@ -83,23 +119,61 @@ def _checked_shape(tensor: Tensor, shape: Sequence[int | None]) -> tuple[int, ..
     return tuple(length or UNKNOWN for length in shape)
 
 
-def _open_shape(graph: TfliteGraph, operator: Operator, declared: Sequence[Shape], shape: Shape) -> Shape:
-    """Return the shape of an output, with unknown dimensions where those of the inputs may change it."""
-    inputs = [_open(graph.tensors[index].shape, declared[index]) for index in operator.inputs if index >= 0]
-    second = graph.tensors[operator.inputs[1]] if len(operator.inputs) > 1 else None
-    if operator.code == BuiltinOperator.RESHAPE and second is None:
+def _stated_shape(graph: TfliteGraph, operator: Operator) -> Shape | None:
+    """Return the shape that a RESHAPE states, with UNKNOWN for -1, if that says more than the rule can infer."""
+    source, *more = (graph.tensors[index] for index in operator.inputs if index >= 0)
+    vector = next((tensor for tensor in more if tensor.type == TensorType.INT32), None)  # LiteRT ignores others
+    if vector is not None and not vector.is_constant:
+        return (UNKNOWN,) * vector.shape[0] if len(vector.shape) == 1 and vector.shape[0] >= 0 else UNKNOWN_RANK
+    if min(source.shape, default=0) >= 0 and not (vector and vector.is_symbolic):
+        return None
+    if vector is None:
         return tuple(operator.options.get("new_shape") or ())
-    if operator.code == BuiltinOperator.RESHAPE and second is not None and second.is_constant:
-        new = graph.values(second.index) if second.folded is None else second.folded
-        return tuple(int(length) for length in new.reshape(-1))
-    if operator.code == BuiltinOperator.TRANSPOSE and second is not None and second.is_constant:
-        return tuple(inputs[0][int(axis)] for axis in graph.values(second.index))
-    unknown = {i for each in inputs for i, length in enumerate(each) if length == UNKNOWN}
-    if any(len(each) != len(shape) for each in inputs if UNKNOWN in each) and unknown - {0}:
-        unknown = set(range(len(shape)))  # an operator that removes or adds dimensions may move them
-    return tuple(UNKNOWN if i in unknown else length for i, length in enumerate(shape))
+    new = graph.values(vector.index) if vector.folded is None else vector.folded
+    return tuple(int(length) for length in new.reshape(-1))
 
 
-def _open(shape: Shape, declared: Shape) -> Shape:
-    """Return a shape with unknown dimensions where it differs from the one in the file."""
-    return tuple(a if a == b else UNKNOWN for a, b in zip(shape, declared, strict=False))
+class _Sample(GraphCall):
+    """An operator with a length in place of all unknown dimensions, and maybe with samples in place of values."""
+
+    def __init__(
+        self, graph: TfliteGraph, operator: Operator, length: int, values: Callable[..., AnyArray] | None = None
+    ) -> None:
+        super().__init__(graph, operator)
+        self._length = length
+        self._values = values
+
+    def shape(self, position: int) -> Shape:
+        shape = super().shape(position)
+        if shape == UNKNOWN_RANK:
+            raise ValueError("the rank is unknown")
+        return tuple(self._length if length == UNKNOWN else length for length in shape)
+
+    def array(self, position: int) -> AnyArray:
+        tensor = self.tensor(position)
+        if tensor.is_symbolic and tensor.folded is not None:
+            return np.asarray(np.where(tensor.folded == UNKNOWN, self._length, tensor.folded))
+        if tensor.is_constant or self._values is None:
+            return super().array(position)
+        return self._values(self.shape(position), TENSOR_DTYPES[tensor.type])
+
+
+def _positions(shape: Shape, dtype: np.dtype[Any]) -> AnyArray:
+    """Return different numbers: those that stand for axes remove more dimensions than ones do."""
+    return np.arange(prod(shape), dtype=dtype).reshape(shape)
+
+
+def _infer_samples(calls: Iterable[GraphCall]) -> list[Sequence[Shape]]:
+    """Return the shapes of the outputs for each call from which they follow."""
+    samples = []
+    for call in calls:
+        with suppress(ShapeError):
+            samples.append(infer_shapes(call))
+    return samples
+
+
+def common_shape(shapes: Sequence[Shape]) -> Shape:
+    """Return what several shapes have in common: other dimensions are unknown, and so may be the rank."""
+    if len(set(map(len, shapes))) > 1 or UNKNOWN_RANK in shapes:
+        return UNKNOWN_RANK
+    return tuple(lengths[0] if len(set(lengths)) == 1 else UNKNOWN for lengths in zip(*shapes, strict=True))

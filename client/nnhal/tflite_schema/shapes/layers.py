@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from math import prod
 
-from nnhal.tflite_schema.enumerations import Padding
+from nnhal.tflite_schema.enumerations import LSHProjectionType, LSTMKernelType, Padding
 from nnhal.tflite_schema.shapes.rule import ShapeCall, Shapes, broadcast_shapes, shapes
 
 
@@ -98,6 +98,25 @@ def sequence_lstm(call: ShapeCall) -> Shapes:
     return [(*call.shape(0)[:-1], call.shape(18)[-1])]
 
 
+@shapes("LSTM")
+def lstm(call: ShapeCall) -> Shapes:
+    """Infer the shape of one step from the recurrent weights. The basic kernel also has a state and scratch buffers."""
+    *batches, depth = call.shape(0)
+    if call.option("kernel_type", LSTMKernelType.FULL) == LSTMKernelType.FULL:
+        return [(*batches, call.shape(8)[1])]
+    units = call.shape(1)[-1]
+    return [(*batches, length) for length in (units, units, depth + units, 4 * units)]
+
+
+@shapes("BIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_RNN")
+def bidirectional(call: ShapeCall) -> Shapes:
+    """Infer the shapes of both directions from their weights: one output for each, or one with both."""
+    is_lstm = call.name == "BIDIRECTIONAL_SEQUENCE_LSTM"
+    units = [call.shape(8)[1], call.shape(25)[1]] if is_lstm else [call.shape(1)[0], call.shape(5)[0]]
+    units = [sum(units)] if call.option("merge_outputs", False) else units
+    return [(*call.shape(0)[:2], length) for length in units]
+
+
 @shapes("UNIDIRECTIONAL_SEQUENCE_RNN", "RNN")
 def rnn(call: ShapeCall) -> Shapes:
     """Infer the shape of a recurrent layer from its state."""
@@ -114,3 +133,35 @@ def svdf(call: ShapeCall) -> Shapes:
 def embedding_lookup(call: ShapeCall) -> Shapes:
     """Infer the shape of rows of a table."""
     return [(*call.shape(0), *call.shape(1)[1:])]
+
+
+@shapes("EMBEDDING_LOOKUP_SPARSE")
+def embedding_lookup_sparse(call: ShapeCall) -> Shapes:
+    """Infer the shape of combined rows of a table, for constant positions."""
+    return [(*call.integers(2)[:-1], *call.shape(4)[1:])]
+
+
+@shapes("HASHTABLE_LOOKUP")
+def hashtable_lookup(call: ShapeCall) -> Shapes:
+    """Infer the shape of rows of a table, and of the marks of those that were found."""
+    return [(call.shape(0)[0], *call.shape(2)[1:]), (call.shape(0)[0],)]
+
+
+@shapes("LSH_PROJECTION")
+def lsh_projection(call: ShapeCall) -> Shapes:
+    """Infer one number for each hash, or one for each of its bits."""
+    hashes, bits = call.shape(0)
+    return [(hashes,)] if call.option("type", 0) == LSHProjectionType.SPARSE else [(hashes * bits,)]
+
+
+@shapes("REDUCE_WINDOW")
+def reduce_window(call: ShapeCall) -> Shapes:
+    """Infer the number of positions of constant windows."""
+    windows = zip(call.shape(0), *(call.integers(i) for i in (2, 3, 4)), strict=True)
+    return [tuple(window_positions(n, size, step, Padding.VALID, dilation) for n, size, step, dilation in windows)]
+
+
+@shapes("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5")
+def non_max_suppression(call: ShapeCall) -> Shapes:
+    """Infer a constant number of boxes, for version 5 also of scores, and a scalar."""
+    return [(call.integers(2)[0],)] * (len(call.outputs) - 1) + [()]

@@ -1,7 +1,8 @@
 """Shapes of operators that move elements: RESHAPE, slices, joins, blocks and others."""
 
 from collections.abc import Sequence
-from math import prod
+from fractions import Fraction
+from math import ceil, prod
 
 import numpy as np
 
@@ -58,7 +59,7 @@ def broadcast_args(call: ShapeCall) -> Shapes:
     return [(len(broadcast_shapes(call.integers(0), call.integers(1))),)]
 
 
-@shapes("FILL")
+@shapes("FILL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM")
 def fill(call: ShapeCall) -> Shapes:
     """Infer the constant shape."""
     return [tuple(call.integers(0))]
@@ -155,9 +156,10 @@ def slice_(call: ShapeCall) -> Shapes:
 @shapes("STRIDED_SLICE")
 def strided_slice(call: ShapeCall) -> Shapes:
     """Infer the lengths of constant slices."""
+    begins, ends, strides = (call.integers(i) for i in (1, 2, 3))
     if call.option("offset", False):
-        return None
-    limits = list(zip(call.integers(1), call.integers(2), call.integers(3), strict=True))
+        ends = [begin + end for begin, end in zip(begins, ends, strict=True)]
+    limits = list(zip(begins, ends, strides, strict=True))
     masks = {name: call.option(f"{name}_mask", 0) for name in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
     lengths, result = list(call.shape(0)), []
     covered = sum(1 for i in range(len(limits)) if not (masks["ellipsis"] | masks["new_axis"]) >> i & 1)
@@ -193,10 +195,56 @@ def gather_nd(call: ShapeCall) -> Shapes:
     return [(*indexes[:-1], *values[indexes[-1] :])]
 
 
-@shapes("SCATTER_ND")
+@shapes("SCATTER_ND", "SPARSE_TO_DENSE")
 def scatter_nd(call: ShapeCall) -> Shapes:
     """Infer the constant shape."""
-    return [tuple(call.integers(2))]
+    return [tuple(call.integers(2 if call.name == "SCATTER_ND" else 1))]
+
+
+@shapes("RANGE")
+def range_(call: ShapeCall) -> Shapes:
+    """Infer the number of constant steps, in the arithmetic of their type."""
+    start, limit, delta = (call.array(i).reshape(-1)[0] for i in range(3))
+    steps = (limit - start) / delta if delta.dtype.kind == "f" else Fraction(int(limit) - int(start), int(delta))
+    return [(max(ceil(steps), 0),)]
+
+
+@shapes("SEGMENT_SUM")
+def segment_sum(call: ShapeCall) -> Shapes:
+    """Infer as many rows as the constant numbers of segments need."""
+    return [(max(call.integers(1), default=-1) + 1, *call.shape(0)[1:])]
+
+
+@shapes("UNSORTED_SEGMENT_MAX", "UNSORTED_SEGMENT_MIN", "UNSORTED_SEGMENT_PROD", "UNSORTED_SEGMENT_SUM")
+def unsorted_segments(call: ShapeCall) -> Shapes:
+    """Infer a constant number of rows."""
+    return [(call.integers(2)[0], *call.shape(0)[len(call.shape(1)) :])]
+
+
+@shapes("MULTINOMIAL")
+def multinomial(call: ShapeCall) -> Shapes:
+    """Infer a constant number of samples for each row."""
+    return [(call.shape(0)[0], call.integers(1)[0])]
+
+
+@shapes("DILATE")
+def dilate(call: ShapeCall) -> Shapes:
+    """Infer the lengths with new elements between others."""
+    return [tuple((n - 1) * factor + 1 for n, factor in zip(call.shape(0), call.integers(1), strict=True))]
+
+
+@shapes("STABLEHLO_PAD")
+def stablehlo_pad(call: ShapeCall) -> Shapes:
+    """Infer the lengths with padding outside and between elements."""
+    low, high, inner = (call.option(name, ()) for name in ("edge_padding_low", "edge_padding_high", "interior_padding"))
+    lengths = zip(call.shape(0), low, high, inner, strict=True)
+    return [tuple(n + before + after + max(n - 1, 0) * between for n, before, after, between in lengths)]
+
+
+@shapes("STABLEHLO_RNG_BIT_GENERATOR")
+def random_bits(call: ShapeCall) -> Shapes:
+    """Infer the shape of the state. That of the numbers is the one in the file."""
+    return [call.shape(0), call.outputs[1]]
 
 
 @shapes("ONE_HOT")
@@ -254,7 +302,7 @@ def batch_to_space(call: ShapeCall) -> Shapes:
 def reduction(call: ShapeCall) -> Shapes:
     """Infer the shape without the constant axes, or with a length of 1 there."""
     shape = call.shape(0)
-    axes = {call.axis(axis, len(shape)) for axis in call.integers(1)}
+    axes = {call.axis(axis, len(shape)) for axis in call.integers(1)} if shape else set()
     if call.option("keep_dims", False):
         return [tuple(1 if axis in axes else length for axis, length in enumerate(shape))]
     return [_without(shape, axes)]

@@ -24,6 +24,8 @@ Rule: TypeAlias = Callable[["ShapeCall"], Shapes]
 
 UNKNOWN = -1
 """An unknown dimension."""
+UNKNOWN_RANK: Shape = (-2,)
+"""A shape of which nothing is known."""
 INFERENCE_ERRORS = (ValueError, LookupError, TypeError, ArithmeticError, MemoryError, RuntimeError)
 """Errors of Python and numpy for options and values that an operator cannot have."""
 _MAX_LENGTH = 2**31 - 1
