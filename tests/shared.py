@@ -21,11 +21,6 @@ MODELS = (
 )
 """The real models, by their names in ../shared/models."""
 
-FAILING_MODELS = {
-    "group_norm": "has options of a newer kind",
-    "ssd_mobilenet_v1": "has shape [1, 10, 4], declared [1]",
-}
-"""Models that do not run yet, and part of their errors."""
 INEXACT_MODELS = frozenset({"mobilenet_edgetpu_224_1.0_uint8"})
 """Models whose results differ from those of LiteRT by more than a few steps."""
 

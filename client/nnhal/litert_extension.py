@@ -20,7 +20,11 @@ SUBMODEL_BYTES = 0
 ELEMENT_TYPES: dict[int, np.dtype[Any]] = {
     number: np.dtype(name)
     for number, name in enumerate(
-        ("int64", "int16", "float64", "int8", "uint8", "uint16", "uint32", "uint64"), start=SUBMODEL_BYTES + 1
+        (
+            *("int64", "int16", "float64", "int8", "uint8", "uint16", "uint32", "uint64"),
+            *("complex64", "complex128"),  # later than the others
+        ),
+        start=SUBMODEL_BYTES + 1,
     )
 }
 """Types of tensors without a counterpart in NNAPI, by their number in the extension. None is quantized."""

@@ -79,9 +79,7 @@ def custom_converter(name: str) -> Callable[[Converter], Converter]:
 class OperatorCall:
     """A TFLite operator during its conversion. `emit` adds NNAPI operations to `operations`."""
 
-    def __init__(
-        self, graph: TfliteGraph, operands: Operands, operator: Operator, add_subgraph: AddSubgraph
-    ) -> None:
+    def __init__(self, graph: TfliteGraph, operands: Operands, operator: Operator, add_subgraph: AddSubgraph) -> None:
         self.operator = operator
         self.operations: list[Operation] = []
         self._graph = graph

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from nnhal.tflite.composites import inline_composites
 from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.folding.evaluator import EVALUATORS, GraphCall
 from nnhal.tflite.graph import TENSOR_DTYPES, Operator, Tensor, TfliteGraph
@@ -61,28 +62,12 @@ class FoldedGraph:
 
 
 def normalize(graph: TfliteGraph, shapes: Shapes = _NO_SHAPES) -> FoldedGraph:
-    """Set shapes, make sparse constants dense, compute each output by an operator, and fold constants.
+    """Set shapes, replace composites, make sparse constants dense, compute each output by an operator, and fold.
 
     Raises:
-        TfliteError: a shape does not fit the input, or the layout of a sparse constant is inconsistent.
+        TfliteError: a shape does not fit the input, or the layout of a sparse constant is inconsistent, or a composite is damaged.
     """
-    return fold(_compute_outputs(densify_constants(set_shapes(graph, shapes))))
-
-
-def _compute_outputs(graph: TfliteGraph) -> TfliteGraph:
-    """Add a RESHAPE to each output that is an input, a constant, or an output already (V-SUBGRAPH-05, 06, 10)."""
-    computed = {index for operator in graph.operators for index in operator.outputs}
-    tensors, operators, outputs = list(graph.tensors), list(graph.operators), []
-    for index in graph.outputs:
-        if index not in computed or index in outputs or index in graph.inputs:
-            source = tensors[index]
-            copy = replace(source, index=len(tensors), data=None, folded=None, sparsity=None)
-            name, table = "RESHAPE", "ReshapeOptions"
-            operators.append(Operator(-1, BuiltinOperator.RESHAPE, name, (index,), (copy.index,), {}, table))
-            tensors.append(copy)
-            index = copy.index
-        outputs.append(index)
-    return replace(graph, tensors=tuple(tensors), operators=tuple(operators), outputs=tuple(outputs))
+    return fold(densify_constants(inline_composites(set_shapes(graph, shapes))))
 
 
 def fold(graph: TfliteGraph) -> FoldedGraph:
@@ -140,7 +125,7 @@ def _shapes_of_calls(graph: TfliteGraph, operator: Operator) -> Sequence[Shape]:
 
 def _shapes_of_call(graph: TfliteGraph, index: int, shapes: Sequence[Shape]) -> list[Shape]:
     """Return the shapes of the outputs of another subgraph, for the shapes of its inputs."""
-    called = fold(graph.called(index, shapes)).graph
+    called = normalize(graph.called(index, shapes)).graph
     return [called.tensors[output].shape for output in called.outputs]
 
 

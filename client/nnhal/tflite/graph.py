@@ -46,6 +46,7 @@ class Tensor:
         type: `TensorType`.
         shape: its dimensions; some may be UNKNOWN.
         scales: () without quantization, one scale, or one per index of `quantized_dimension`.
+        blocks: quantization in blocks, see `Quantization`.
         data: first byte and end, in the file, of a constant's little-endian elements; None for other tensors.
         unsupported: the reason why the tensor cannot be used, or "".
         is_variable: whether it keeps its value between executions.
@@ -60,6 +61,7 @@ class Tensor:
     scales: tuple[float, ...] = ()
     zero_points: tuple[int, ...] = ()
     quantized_dimension: int = 0
+    blocks: tuple[int, ...] = ()
     data: tuple[int, int] | None = None
     unsupported: str = ""
     is_variable: bool = False
@@ -129,21 +131,23 @@ class TfliteGraph:
     graphs: Sequence["TfliteGraph"] = field(default=(), repr=False, compare=False)
     depth: int = 0
 
-    def called(self, index: int, shapes: Sequence[tuple[int, ...]]) -> "TfliteGraph":
-        """Return the subgraph that an operator runs, with the shapes of its inputs in place of those of the file.
+    def called(self, index: int, shapes: Sequence[tuple[int, ...]] | None = None) -> "TfliteGraph":
+        """Return the subgraph that an operator runs, with these shapes of its inputs in place of those of the file.
 
         Raises:
             TfliteError: there is no such subgraph, it has another number of inputs, or calls are nested too deeply.
         """
         if not 0 < index < len(self.graphs) or self.depth >= _MAX_DEPTH:
             raise TfliteError(f"runs subgraph {index} of {len(self.graphs)} at depth {self.depth}")
-        graph = self.graphs[index]
+        graph = replace(self.graphs[index], depth=self.depth + 1)
+        if shapes is None:
+            return graph
         if len(shapes) != len(graph.inputs):
             raise TfliteError(f"runs subgraph {index} with {len(shapes)} inputs; it has {len(graph.inputs)}")
         tensors = list(graph.tensors)
         for tensor, shape in zip(graph.inputs, shapes, strict=True):
             tensors[tensor] = replace(tensors[tensor], shape=shape)
-        return replace(graph, tensors=tensors, depth=self.depth + 1)
+        return replace(graph, tensors=tensors)
 
     def values(self, index: int) -> AnyArray:
         """Return the elements of a constant, with its type and shape in the file, if possible as a view of the file.
@@ -164,6 +168,16 @@ class TfliteGraph:
                 f"{tensor} has {stored.nbytes} bytes for {stored.dtype.name} of shape {list(tensor.shape)}"
             )
         return stored.reshape(tensor.shape)
+
+    def raw_values(self, tensor: Tensor) -> memoryview:
+        """Return the bytes of a constant, which may have a type that numpy lacks.
+
+        Raises:
+            TfliteError: see `values`.
+        """
+        if tensor.type in TENSOR_DTYPES or tensor.data is None or tensor.folded is not None:
+            return np.ascontiguousarray(self.values(tensor.index)).reshape(-1).view(np.uint8).data
+        return self.data[slice(*tensor.data)].data
 
     def stored_values(self, tensor: Tensor) -> AnyArray:
         """Return the elements that the file has for a constant, of rank 1. A sparse constant has fewer than its shape.

@@ -56,6 +56,8 @@ def tensor_operand(tensor: Tensor, *, any_rank: bool = False) -> Operand:
     """
     if tensor.unsupported:
         raise TfliteError(f"{tensor} {tensor.unsupported}")
+    if tensor.blocks:
+        raise TfliteError(f"{tensor} is quantized in blocks, which NNAPI lacks")
     if tensor.shape == UNKNOWN_RANK and not any_rank:
         raise TfliteError(f"{tensor} has a rank that is only known when the model runs")
     if tensor.shape != UNKNOWN_RANK and any(length == 0 or length < UNKNOWN for length in tensor.shape):

@@ -12,7 +12,7 @@ from nnhal.tflite_schema import BuiltinOperator
 from nnhal.tflite_schema.enumerations import DimensionType, SparseIndexVector
 from nnhal.tflite_schema.packing import IDENTIFIER, VERSION
 from nnhal.tflite_schema.reader import Fields, FlatbufferReader, InvalidFlatbuffer, numbers
-from nnhal.tflite_schema.tables import OPTIONS_NAMES
+from nnhal.tflite_schema.tables import NEWER_OPTIONS_NAMES, OPTIONS_NAMES
 from nnhal.types import AnyArray, Bytes
 
 _OMITTED = -1
@@ -20,6 +20,10 @@ _OMITTED = -1
 _EMPTY = (0, 0)
 """Region of a constant without elements."""
 
+_OPTIONS_UNIONS = {"builtin_options": OPTIONS_NAMES, "builtin_options_2": NEWER_OPTIONS_NAMES}
+"""Names of the tables of options by their numbers, for each field of an operator that may have options."""
+_BLOCKWISE = 2
+"""Number of BlockwiseQuantization in QuantizationDetails."""
 _OPERATORS = frozenset(BuiltinOperator)
 
 T = TypeVar("T")
@@ -96,7 +100,8 @@ class _FileConversion:
         data = _element(f"tensor {index}", "buffer", self._regions, buffer) if buffer else None
         if data is None and buffer and 0 in shape:
             data = _EMPTY  # a constant without elements, for example the shape of a scalar
-        unsupported = "has quantization of a custom kind" if quantization.get("details_type") else ""
+        kind, details = quantization.get("details_type", 0), quantization.get("details")
+        unsupported = "has quantization of a custom kind" if kind not in (0, _BLOCKWISE) else ""
         if fields["is_variable"] and data is not None:
             unsupported = "is a variable with a value in the file"
         with prefix_errors(f"tensor {index}"):
@@ -109,11 +114,16 @@ class _FileConversion:
             numbers(quantization.get("scale")),
             numbers(quantization.get("zero_point")),
             quantization.get("quantized_dimension", 0),
-            data=data,
-            unsupported=unsupported,
+            self._blocks(details, index) if kind == _BLOCKWISE and details is not None else (),
+            data,
+            unsupported,
             is_variable=fields["is_variable"],
             sparsity=sparsity,
         )
+
+    def _blocks(self, position: int, index: int) -> tuple[int, int, int]:
+        fields = self._reader.table("BlockwiseQuantization", position, f"tensor {index}: quantization")
+        return fields["scales"], fields["zero_points"], fields["block_size"]
 
     def _sparsity(self, fields: Fields | None) -> Sparsity | None:
         if fields is None:
@@ -136,10 +146,13 @@ class _FileConversion:
     def _operator(self, fields: Fields, index: int, tensors: int) -> Operator:
         code, name, version = _element(f"operator {index}", "operator code", self._codes, fields["opcode_index"])
         owner = f"operator {index} ({name})"
-        number, position = fields["builtin_options_type"], fields["builtin_options"]
-        has_options = number != 0 and position is not None
-        is_newer = fields["builtin_options_2_type"] or (has_options and number not in OPTIONS_NAMES)
-        options_type = OPTIONS_NAMES.get(number, "") if has_options else ""
+        options_type, options, unsupported = "", {}, ""
+        for union, names in _OPTIONS_UNIONS.items():
+            number, position = fields[f"{union}_type"], fields[union]
+            if number and number not in names:
+                unsupported = "has options of a newer kind"
+            elif number and position is not None:
+                options_type, options = names[number], self._options(names[number], position, owner)
         custom = fields["custom_options"]
         return Operator(
             index,
@@ -147,13 +160,20 @@ class _FileConversion:
             name,
             _indexes(owner, fields["inputs"], tensors, _OMITTED),
             _indexes(owner, fields["outputs"], tensors),
-            self._options(options_type, position, owner) if options_type else {},
-            options_type=options_type,
-            version=version,
-            custom_options=b"" if custom is None else custom.tobytes(),
+            options,
+            options_type,
+            version,
+            self._large_custom_options(fields, owner) if custom is None else custom.tobytes(),
             intermediates=_indexes(owner, fields["intermediates"], tensors),
-            unsupported="has options of a newer kind" if is_newer else "",
+            unsupported=unsupported,
         )
+
+    def _large_custom_options(self, fields: Fields, owner: str) -> bytes:
+        """Return the options of a custom operator in a large file, which follow the flatbuffer."""
+        begin, size = fields["large_custom_options_offset"], fields["large_custom_options_size"]
+        if begin + size > self._data.size:
+            raise TfliteError(f"{owner} is truncated: its options end at byte {begin + size} of {self._data.size}")
+        return self._data[begin : begin + size].tobytes()
 
     def _options(self, options_type: str, position: int, owner: str) -> Fields:
         options = self._reader.table(options_type, position, f"{owner}: options")

@@ -1,26 +1,32 @@
 """Writer of sub-models: a region of operators as a TFLite model of its own, for the LiteRT extension.
 
-The constants are in the flatbuffer.
+The constants are in the flatbuffer. Subgraphs that the operators run follow the main one, as they are in the file.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-
-import numpy as np
+from typing import Any
 
 from nnhal.tflite.errors import TfliteError
-from nnhal.tflite.graph import TENSOR_DTYPES, TYPE_NAMES, Operator, Tensor, TfliteGraph
+from nnhal.tflite.graph import TYPE_NAMES, Operator, Tensor, TfliteGraph
+from nnhal.tflite.sparse import densify_constants
 from nnhal.tflite_schema import BuiltinOperator, TensorType
 from nnhal.tflite_schema.packing import PackedOperator, PackedSubgraph, PackedTensor, Quantization, TensorSpec, pack
 
 _CUSTOM_OPERATORS = frozenset({"TFLite_Detection_PostProcess", "Convolution2DTransposeBias"})
 """Custom operators that LiteRT's Python package has."""
 _KNOWN_OPERATORS = frozenset(BuiltinOperator)
-_OTHER_SUBGRAPHS = frozenset(
-    BuiltinOperator[name]
-    for name in ("IF", "WHILE", "CALL", "CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "DELEGATE")
+_OTHER_MEMORY = frozenset(
+    BuiltinOperator[name] for name in ("CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "DELEGATE")
 )
-"""Operators that refer to other subgraphs or to memory outside of the region."""
+"""Operators that refer to memory outside of the region."""
+_SUBGRAPHS = re.compile("subgraph(_index|_indices)?$")
+"""Ends of the names of options that are indexes of subgraphs."""
+
+
+_OPAQUE_TYPES = frozenset({TensorType.STRING, TensorType.RESOURCE, TensorType.VARIANT})
+_OPAQUE = "which nnhal does not support: split the model, and run the part with such tensors in LiteRT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +49,13 @@ def write_submodel(
     Raises:
         TfliteError: an operator cannot be part of a region.
     """
-    writer = _Writer(graph)
+    model = _Model(graph.graphs)
+    writer = _Writer(graph, model)
     input_tensors = [writer.input(boundary) for boundary in inputs]
     for operator in operators:
         writer.operator(operator)
     output_tensors = [writer.output(boundary) for boundary in outputs]
-    return writer.finish(input_tensors, output_tensors)
+    return model.pack(writer.finish(input_tensors, output_tensors))
 
 
 def extension_obstacle(graph: TfliteGraph, operator: Operator) -> str:
@@ -57,12 +64,23 @@ def extension_obstacle(graph: TfliteGraph, operator: Operator) -> str:
         return operator.unsupported
     if operator.code == BuiltinOperator.CUSTOM and operator.custom_name not in _CUSTOM_OPERATORS:
         return f"custom operator {operator.custom_name!r} is not part of LiteRT"
-    if operator.code in _OTHER_SUBGRAPHS or operator.code not in _KNOWN_OPERATORS:
+    if operator.code in _OTHER_MEMORY or operator.code not in _KNOWN_OPERATORS:
         return "regions of the LiteRT extension cannot contain it"
     for index in (*operator.inputs, *operator.outputs):
         if index >= 0 and (obstacle := _tensor_obstacle(graph.tensors[index])):
             return f"{graph.tensors[index]} {obstacle}"
-    return ""
+    try:
+        called = [graph.called(index) for index in _subgraphs(operator)]
+    except TfliteError as error:
+        return str(error)
+    obstacles = ((inner, extension_obstacle(each, inner)) for each in called for inner in each.operators)
+    return next((f"{inner}: {obstacle}" for inner, obstacle in obstacles if obstacle), "")
+
+
+def _subgraphs(operator: Operator) -> list[int]:
+    """Return the indexes of the subgraphs that an operator runs."""
+    values = (value for name, value in operator.options.items() if _SUBGRAPHS.search(name))
+    return [index for value in values for index in ([value] if isinstance(value, int) else value or ())]
 
 
 def _tensor_obstacle(tensor: Tensor) -> str:
@@ -70,20 +88,43 @@ def _tensor_obstacle(tensor: Tensor) -> str:
         return tensor.unsupported
     if tensor.is_symbolic:
         return "depends on an unknown dimension"
-    if tensor.type not in TENSOR_DTYPES:
-        return f"is {TYPE_NAMES.get(tensor.type, tensor.type)}, which regions of the LiteRT extension do not support"
-    if 0 in tensor.shape:
-        return f"has shape {list(tensor.shape)}; regions of the LiteRT extension have no empty tensors"
+    if tensor.type not in TYPE_NAMES or tensor.type in _OPAQUE_TYPES:
+        return f"is {TYPE_NAMES.get(tensor.type, tensor.type)}, {_OPAQUE}"
     return ""
 
 
+class _Model:
+    """Sub-model under construction: its constants, and the subgraphs that its operators run."""
+
+    def __init__(self, graphs: Sequence[TfliteGraph]) -> None:
+        self.constants: list[memoryview] = []
+        self._graphs = graphs
+        self._numbers: dict[int, int] = {}
+
+    def subgraph(self, index: int) -> int:
+        """Return the number of a subgraph of the file in the sub-model."""
+        return self._numbers.setdefault(index, len(self._numbers) + 1)
+
+    def pack(self, main: PackedSubgraph) -> bytes:
+        """Return the model."""
+        subgraphs = [main]
+        while len(subgraphs) <= len(self._numbers):  # each one may run further ones
+            graph = densify_constants(self._graphs[list(self._numbers)[len(subgraphs) - 1]])
+            writer = _Writer(graph, self)
+            inputs = [writer.input(Boundary(index)) for index in graph.inputs]
+            for operator in graph.operators:
+                writer.operator(operator)
+            subgraphs.append(writer.finish(inputs, [writer.output(Boundary(index)) for index in graph.outputs]))
+        return pack(subgraphs, self.constants)
+
+
 class _Writer:
-    def __init__(self, graph: TfliteGraph) -> None:
+    def __init__(self, graph: TfliteGraph, model: _Model) -> None:
         self._graph = graph
+        self._model = model
         self._numbers: dict[int, int] = {}
         self._repeated: dict[int, int] = {}  # weights whose scale is repeated for each channel
         self._tensors: list[PackedTensor] = []
-        self._constants: list[memoryview] = []
         self._operators: list[PackedOperator] = []
 
     def input(self, boundary: Boundary) -> int:
@@ -116,7 +157,7 @@ class _Writer:
                 tuple(self._input_number(operator, i) for i in range(len(operator.inputs))),
                 tuple(map(self._number, operator.outputs)),
                 operator.options_type,
-                operator.options,
+                {name: self._option(name, value) for name, value in operator.options.items()},
                 tuple(map(self._number, operator.intermediates)),
                 operator.custom_name,
                 operator.custom_options,
@@ -124,9 +165,14 @@ class _Writer:
             )
         )
 
-    def finish(self, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
-        """Return the model with these inputs and outputs."""
-        return pack([PackedSubgraph(self._tensors, self._operators, inputs, outputs)], self._constants)
+    def finish(self, inputs: Sequence[int], outputs: Sequence[int]) -> PackedSubgraph:
+        """Return the subgraph with these inputs and outputs."""
+        return PackedSubgraph(self._tensors, self._operators, inputs, outputs)
+
+    def _option(self, name: str, value: Any) -> Any:
+        if not _SUBGRAPHS.search(name) or value is None:
+            return value
+        return self._model.subgraph(value) if isinstance(value, int) else tuple(map(self._model.subgraph, value))
 
     def _cast(self, source: int, target: int, from_type: TensorType, to_type: TensorType) -> None:
         options = {"in_data_type": from_type, "out_data_type": to_type}
@@ -166,11 +212,12 @@ class _Writer:
         if tensor.unsupported:
             raise TfliteError(f"{tensor} {tensor.unsupported}")
         zero_points = tensor.zero_points or (0,) * len(tensor.scales)
-        quantization = Quantization(tensor.scales, zero_points, tensor.quantized_dimension) if tensor.scales else None
+        blocks = tuple(self._number(index) if index >= 0 else -1 for index in tensor.blocks[:2]) + tensor.blocks[2:]
+        quantization = Quantization(tensor.scales, zero_points, tensor.quantized_dimension, blocks)
+        is_quantized = bool(tensor.scales or tensor.blocks)
         if tensor.is_constant:
-            values = np.ascontiguousarray(self._graph.values(tensor.index))
-            self._constants.append(values.reshape(-1).view(np.uint8).data)
-        buffer = len(self._constants) if tensor.is_constant else 0
-        spec = TensorSpec(TensorType(type_).name, quantization)
+            self._model.constants.append(self._graph.raw_values(tensor))
+        buffer = len(self._model.constants) if tensor.is_constant else 0
+        spec = TensorSpec(TensorType(type_).name, quantization if is_quantized else None)
         self._tensors.append(PackedTensor(spec, tensor.shape, buffer, tensor.is_variable))
         return len(self._tensors) - 1

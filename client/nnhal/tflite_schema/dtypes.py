@@ -7,6 +7,7 @@ import numpy as np
 
 DTYPES: Mapping[str, np.dtype[Any]] = {
     "BOOL": np.dtype(np.bool_),
+    "COMPLEX128": np.dtype("<c16"),
     "COMPLEX64": np.dtype("<c8"),
     "FLOAT16": np.dtype("<f2"),
     "FLOAT32": np.dtype("<f4"),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nnhal.tflite_schema.enumerations import BuiltinOperator, TensorType
-from nnhal.tflite_schema.tables import OPTIONS_NUMBERS, SCALARS, TABLES, SchemaField
+from nnhal.tflite_schema.tables import NEWER_OPTIONS_NUMBERS, OPTIONS_NUMBERS, SCALARS, TABLES, SchemaField
 from nnhal.tflite_schema.writer import CHILD, FlatbufferWriter, Table
 
 IDENTIFIER = b"TFL3"
@@ -19,17 +19,26 @@ _MAX_OLD_CODE = 127
 """Largest operator in the old field of the schema."""
 UNPLACED = 1
 """Offset of constants until they are placed. The flatbuffer would omit a 0."""
+_OPTIONS_NUMBERS = {**OPTIONS_NUMBERS, **NEWER_OPTIONS_NUMBERS}
+_BLOCKWISE = 2
+"""Number of BlockwiseQuantization in QuantizationDetails."""
 
 Fields = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """Quantization of a tensor: one scale, or one for each index of dimension `dimension`."""
+    """Quantization of a tensor: one scale, or one for each index of dimension `dimension`.
+
+    Attributes:
+        blocks: the tensor with a scale for each block of elements, that with their zero points or -1, and the number of
+            elements of a block; () without blocks.
+    """
 
     scales: tuple[float, ...]
     zero_points: tuple[int, ...]
     dimension: int = 0
+    blocks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +176,12 @@ class _Packer:
                 "zero_point": self._writer.vector("q", quantization.zero_points),
                 "quantized_dimension": quantization.dimension,
             }
+            if quantization.blocks:
+                names = ("scales", "zero_points", "block_size")
+                fields["details_type"] = _BLOCKWISE
+                fields["details"] = self._table(
+                    "BlockwiseQuantization", dict(zip(names, quantization.blocks, strict=True))
+                )
             self._known[quantization] = self._table("QuantizationParameters", fields)
         return self._known[quantization]
 
@@ -177,8 +192,9 @@ class _Packer:
             "outputs": self._int32(operator.outputs),
         }
         if operator.options:
-            fields["builtin_options_type"] = OPTIONS_NUMBERS[operator.options]
-            fields["builtin_options"] = self._options(operator)
+            union = "builtin_options" if operator.options in OPTIONS_NUMBERS else "builtin_options_2"
+            fields[f"{union}_type"] = _OPTIONS_NUMBERS[operator.options]
+            fields[union] = self._options(operator)
         if operator.intermediates:
             fields["intermediates"] = self._int32(operator.intermediates)
         if operator.custom_options:

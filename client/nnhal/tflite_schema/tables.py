@@ -55,12 +55,16 @@ def _field(text: str) -> SchemaField:
 TABLES: Mapping[str, tuple[SchemaField, ...]] = parse_tables(Path(__file__).with_name("schema.txt").read_text())
 """All tables by name."""
 
-OPTIONS: Mapping[str, tuple[SchemaField, ...]] = {
-    name: fields for name, fields in TABLES.items() if name.endswith("Options")
-}
-"""Tables of options by name, in the order of their numbers in BuiltinOptions."""
+_OPTIONS = {name: fields for name, fields in TABLES.items() if name.endswith("Options")}
+_OLDER = list(_OPTIONS).index("RightShiftOptions") + 1
 
+OPTIONS: Mapping[str, tuple[SchemaField, ...]] = dict(list(_OPTIONS.items())[:_OLDER])
+"""Tables of options by name, in the order of their numbers in BuiltinOptions."""
 OPTIONS_NUMBERS: Mapping[str, int] = {name: number for number, name in enumerate(OPTIONS, 1)}
 """Numbers of the tables of options in BuiltinOptions, which begin with 1."""
-
 OPTIONS_NAMES: Mapping[int, str] = {number: name for name, number in OPTIONS_NUMBERS.items()}
+
+NEWER_OPTIONS: Mapping[str, tuple[SchemaField, ...]] = dict(list(_OPTIONS.items())[_OLDER:])
+"""The same for BuiltinOptions2."""
+NEWER_OPTIONS_NUMBERS: Mapping[str, int] = {name: number for number, name in enumerate(NEWER_OPTIONS, 1)}
+NEWER_OPTIONS_NAMES: Mapping[int, str] = {number: name for name, number in NEWER_OPTIONS_NUMBERS.items()}

@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 
 from nnhal import tflite
-from nnhal.types import Model
 from tests.driver.one_operation import device, execute, prepare
-from tests.nnhal.tflite.build import Branch, Op, Tensor, build, ints, options, pack, unpack
-from tests.shared import MODELS, shared
+from tests.nnhal.tflite.build import Branch, Op, Tensor, build, ints, options
 
 interpreter = pytest.importorskip("ai_edge_litert.interpreter")
 RNG = np.random.default_rng(1)
@@ -91,25 +89,3 @@ def test_condition_of_rank_0() -> None:
     for value in (0.25, 0.75):
         (output,) = execute(prepared, [np.full((1, 1), value, np.float32)])[1]
         np.testing.assert_allclose(output, [[np.exp(value) if value > 0.5 else -value]], rtol=1e-6)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_shapes_of_a_file_are_not_needed(name: str) -> None:
-    data = shared(f"models/{name}.tflite").read_bytes()
-    assert shapes(tflite.parse(without_shapes(data))) == shapes(tflite.parse(data))
-
-
-def without_shapes(data: bytes) -> bytes:
-    """Return a model whose tensors have lengths of 1, except inputs, constants and states."""
-    model = unpack(data)
-    for graph in model.subgraphs:
-        for operator in graph.operators:
-            for tensor in (graph.tensors[index] for index in operator.outputs):
-                if tensor.shape is not None and not tensor.isVariable:
-                    tensor.shape = [1] * len(tensor.shape)
-    return pack(model)
-
-
-def shapes(model: Model) -> list[tuple[int, ...]]:
-    """Return the dimensions of the operands."""
-    return [operand.dimensions for operand in model.main.operands]

@@ -16,9 +16,9 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from nnhal import litert_extension, tflite
 from nnhal.errors import HalError
+from nnhal.tflite.fold import normalize
 from nnhal.tflite.reader import read
-from nnhal.tflite.shapes import inferred_shapes
-from nnhal.tflite_schema.shapes.rule import UNKNOWN
+from nnhal.tflite_schema.shapes.rule import UNKNOWN, UNKNOWN_RANK
 from nnhal.types import (
     DTYPES,
     AnyArray,
@@ -39,6 +39,7 @@ from tests.nnhal.tflite.corpus.cases import Case, cases
 from tests.nnhal.tflite.corpus.compare import difference
 from tests.nnhal.tflite.corpus.exceptions import litert_error, steps
 from tests.nnhal.tflite.corpus.result import UNPREPARED, Result
+from tests.nnhal.tflite.declared_shapes import DECLARATIONS, declare
 
 _DEFAULT, _REFERENCE = OpResolverType.AUTO, OpResolverType.BUILTIN_REF
 _DEVICES = {"CpuAcc": ("CpuAcc", "CpuRef"), "CpuRef": ("CpuRef",), "Unverified": ("CpuAcc", "CpuRef", "Unverified")}
@@ -127,9 +128,9 @@ def _invoke(model: bytes, arrays: Sequence[AnyArray], resolver: OpResolverType) 
 def _run_nnhal(result: Result, case: Case, run: LitertRun, devices: Mapping[str, Device]) -> Result:
     """Import a model without the LiteRT extension or, if that is refused, with it, and compare its results."""
     used = {name: device for name, device in devices.items() if name != _EMBEDDED}
-    if wrong := _wrong_shapes(run):
-        return replace(result, verdicts={"import": wrong})
     try:
+        if wrong := _wrong_shapes(run):
+            return replace(result, verdicts={"import": wrong})
         try:
             model = tflite.parse(run.model, case.operator, extension=False)
         except tflite.TfliteError as error:
@@ -149,17 +150,21 @@ def _run_nnhal(result: Result, case: Case, run: LitertRun, devices: Mapping[str,
 
 def _wrong_shapes(run: LitertRun) -> str:
     """Return how the inferred shapes of the outputs differ from LiteRT's, or ""."""
-    graph = read(np.frombuffer(run.unshaped, np.uint8))[0]
-    (operator,) = graph.operators
-    inferred = inferred_shapes(graph, operator)
     expected = [array.shape for array in run.results[0]]
-    if inferred is None or all(map(_fits, inferred, expected)):
-        return ""
-    return f"infers the shapes {inferred}; LiteRT has {expected}"
+    for data in (run.model, *(declare(run.model, each) for each in DECLARATIONS)):
+        graph = normalize(read(np.frombuffer(data, np.uint8))[0]).graph
+        inferred = [graph.tensors[index].shape for index in graph.outputs]
+        if not all(map(_fits, inferred, expected)):
+            return f"infers the shapes {inferred}; LiteRT has {expected}"
+    return ""
 
 
 def _fits(inferred: Sequence[int], expected: Sequence[int]) -> bool:
-    return len(inferred) == len(expected) and all(a in (UNKNOWN, b) for a, b in zip(inferred, expected, strict=True))
+    return (
+        inferred == UNKNOWN_RANK
+        or len(inferred) == len(expected)
+        and all(a in (UNKNOWN, b) for a, b in zip(inferred, expected, strict=True))
+    )
 
 
 def _has_extension(device: Device) -> bool:
