@@ -65,7 +65,8 @@ def normalize(graph: TfliteGraph, shapes: Shapes = _NO_SHAPES) -> FoldedGraph:
     """Set shapes, replace composites, make sparse constants dense, compute each output by an operator, and fold.
 
     Raises:
-        TfliteError: a shape does not fit the input, or the layout of a sparse constant is inconsistent, or a composite is damaged.
+        TfliteError: a shape does not fit the input, the layout of a sparse constant is inconsistent, or a composite is
+            damaged.
     """
     return fold(densify_constants(inline_composites(set_shapes(graph, shapes))))
 

@@ -13,6 +13,7 @@ from nnhal.tflite.graph import TYPE_NAMES, Operator, Tensor, TfliteGraph
 from nnhal.tflite.sparse import densify_constants
 from nnhal.tflite_schema import BuiltinOperator, TensorType
 from nnhal.tflite_schema.packing import PackedOperator, PackedSubgraph, PackedTensor, Quantization, TensorSpec, pack
+from nnhal.tflite_schema.shapes.rule import UNKNOWN, UNKNOWN_RANK
 
 _CUSTOM_OPERATORS = frozenset({"TFLite_Detection_PostProcess", "Convolution2DTransposeBias"})
 """Custom operators that LiteRT's Python package has."""
@@ -49,8 +50,11 @@ def write_submodel(
     Raises:
         TfliteError: an operator cannot be part of a region.
     """
-    model = _Model(graph.graphs)
-    writer = _Writer(graph, model)
+    model, tensors = _Model(graph.graphs), list(graph.tensors)
+    for index in (boundary.tensor for boundary in inputs):
+        if tensors[index].shape == UNKNOWN_RANK:  # an operand of rank 0 has shape [1], too
+            tensors[index] = replace(tensors[index], shape=(UNKNOWN,))
+    writer = _Writer(replace(graph, tensors=tensors), model)
     input_tensors = [writer.input(boundary) for boundary in inputs]
     for operator in operators:
         writer.operator(operator)
@@ -219,5 +223,6 @@ class _Writer:
             self._model.constants.append(self._graph.raw_values(tensor))
         buffer = len(self._model.constants) if tensor.is_constant else 0
         spec = TensorSpec(TensorType(type_).name, quantization if is_quantized else None)
-        self._tensors.append(PackedTensor(spec, tensor.shape, buffer, tensor.is_variable))
+        shape = () if tensor.shape == UNKNOWN_RANK else tensor.shape  # LiteRT sets the rank
+        self._tensors.append(PackedTensor(spec, shape, buffer, tensor.is_variable))
         return len(self._tensors) - 1

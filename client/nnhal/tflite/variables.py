@@ -125,6 +125,8 @@ class _Rewriter:
     def _read(self, name: str, like: int) -> int:
         if name not in self._current:
             tensor = replace(self._tensors[like], index=len(self._tensors), name=name, data=None)
+            if name in self._initial:  # LiteRT ignores the shape in the file
+                tensor = replace(tensor, shape=self._initial[name].shape)
             if not all(length > 0 for length in tensor.shape) or tensor.type == TensorType.RESOURCE:
                 raise TfliteError(f"variable {name!r} has no known shape")
             self._tensors.append(tensor)

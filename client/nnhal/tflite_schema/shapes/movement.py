@@ -12,9 +12,8 @@ from nnhal.tflite_schema.shapes.rule import UNKNOWN, Shape, ShapeCall, Shapes, b
 @shapes("RESHAPE")
 def reshape(call: ShapeCall) -> Shapes:
     """Infer the constant shape, with the length for a -1. LiteRT ignores a shape that is not int32."""
-    if call.has(1) and call.array(1).dtype != np.int32:
-        return None
-    new = call.integers(1) if call.has(1) else list(call.option("new_shape", ()) or ())
+    is_stated = call.has(1) and call.array(1).dtype == np.int32
+    new = call.integers(1) if is_stated else list(call.option("new_shape", ()) or ())
     elements, known = prod(call.shape(0)), prod(length for length in new if length != -1)
     if new.count(-1) > 1 or (known != elements if -1 not in new else not known or elements % known):
         return None

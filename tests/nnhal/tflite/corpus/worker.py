@@ -55,12 +55,10 @@ class LitertRun:
     """LiteRT's results.
 
     Attributes:
-        unshaped: the file, without the shapes of the outputs.
-        model: the file with them.
+        model: the file, with the shapes of the outputs.
         results: the outputs of the default interpreter and, where they run the model, of the reference kernels.
     """
 
-    unshaped: bytes
     model: bytes
     arrays: Sequence[AnyArray]
     results: list[list[AnyArray]] = field(default_factory=list)
@@ -107,7 +105,7 @@ def _run_litert(case: Case) -> LitertRun:
         shapes = [array.shape for array in _invoke(unshaped, arrays, _DEFAULT)]
     outputs = [replace(each, shape=shape) for each, shape in zip(case.op.outputs, shapes, strict=True)]
     model = Case(case.name, replace(case.op, outputs=outputs)).model()
-    run = LitertRun(unshaped, model, arrays, [_invoke(model, arrays, _DEFAULT)])
+    run = LitertRun(model, arrays, [_invoke(model, arrays, _DEFAULT)])
     with suppress(RuntimeError, ValueError):
         run.results.append(_invoke(model, arrays, _REFERENCE))
     return run
@@ -160,10 +158,8 @@ def _wrong_shapes(run: LitertRun) -> str:
 
 
 def _fits(inferred: Sequence[int], expected: Sequence[int]) -> bool:
-    return (
-        inferred == UNKNOWN_RANK
-        or len(inferred) == len(expected)
-        and all(a in (UNKNOWN, b) for a, b in zip(inferred, expected, strict=True))
+    return inferred == UNKNOWN_RANK or (
+        len(inferred) == len(expected) and all(a in (UNKNOWN, b) for a, b in zip(inferred, expected, strict=True))
     )
 
 
