@@ -240,6 +240,15 @@ def stablehlo_pad(call: ShapeCall) -> Shapes:
     return [tuple(n + before + after + max(n - 1, 0) * between for n, before, after, between in lengths)]
 
 
+@shapes("STABLEHLO_GATHER")
+def stablehlo_gather(call: ShapeCall) -> Shapes:
+    """Infer the dimensions of the indexes, and at the offsets those of the slices. The kernel reads the rank."""
+    lengths = _without(call.shape(1), {call.option("index_vector_dim", 0)})
+    kept = _without(call.option("slice_sizes", ()), set(call.option("collapsed_slice_dims", ()) or ()))
+    batches, sizes, offsets = iter(lengths), iter(kept), set(call.option("offset_dims", ()) or ())
+    return [tuple(next(sizes if i in offsets else batches) for i in range(len(lengths) + len(kept)))]
+
+
 @shapes("STABLEHLO_RNG_BIT_GENERATOR")
 def random_bits(call: ShapeCall) -> Shapes:
     """Infer the shape of the state. That of the numbers is the one in the file."""
