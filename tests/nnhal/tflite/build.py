@@ -24,6 +24,9 @@ schema = pytest.importorskip("ai_edge_litert.schema_py_generated")
 flatbuffers = pytest.importorskip("flatbuffers")
 
 
+_BITS = {"INT4": 4, "INT2": 2}
+
+
 @dataclass
 class Tensor:
     """A tensor of a file. `data` makes it a constant; `more` sets further fields of the schema's TensorT."""
@@ -158,12 +161,22 @@ def _tensor(tensor: Tensor, buffers: list[Any]) -> Any:
     if tensor.data is not None:
         table.buffer = len(buffers)
         buffers.append(schema.BufferT())
-        dtype = np.dtype({"FLOAT32": "f4", "FLOAT16": "f2", "BOOL": "?"}.get(tensor.type, tensor.type.lower()))
-        buffers[-1].data = np.ascontiguousarray(tensor.data, dtype).reshape(-1).view(np.uint8)
+        bits = _BITS.get(tensor.type, 0)
+        names = {"FLOAT32": "f4", "FLOAT16": "f2", "BOOL": "?", "BFLOAT16": "u2"}
+        dtype = np.dtype("i1" if bits else names.get(tensor.type, tensor.type.lower()))
+        data = np.ascontiguousarray(tensor.data, dtype).reshape(-1)
+        buffers[-1].data = _pack_bits(data, bits) if bits else data.view(np.uint8)
     for name, value in tensor.more.items():
         assert hasattr(table, name), name
         setattr(table, name, value)
     return table
+
+
+def _pack_bits(values: AnyArray, bits: int) -> AnyArray:
+    """Return integers of a few bits, the first of each byte in its lowest bits."""
+    padded = np.resize(np.append(values, np.zeros(8, np.int8)), (len(values) * bits + 7) // 8 * 8 // bits)
+    parts = padded.reshape(-1, 8 // bits) & ((1 << bits) - 1)
+    return np.asarray((parts << (np.arange(8 // bits) * bits)).sum(1), np.uint8)
 
 
 def _operator(op: Op, index: int, tensors: list[Tensor]) -> Any:

@@ -3,42 +3,19 @@
 The corpus tests single operators in the same way.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 from flatbuffers import flexbuffers
 
 from nnhal import tflite
-from nnhal.types import AnyArray
-from nnhal_driver.backends import registry
-from nnhal_driver.device import Device
 from tests.driver.one_operation import execute, prepare
+from tests.nnhal.tflite.against_litert import EMBEDDED, assert_runs_as_in_litert, interpreter, run_litert
 from tests.nnhal.tflite.build import Branch, Op, Tensor, build, ints, options, pack, unpack
 from tests.nnhal.tflite.declared_shapes import DECLARATIONS, declare
 from tests.shared import shared
 
-interpreter = pytest.importorskip("ai_edge_litert.interpreter")
 RNG = np.random.default_rng(3)
 BOXES, CLASSES, MOST = 3, 4, 5
-EMBEDDED = Device("embedded", registry.create(("CpuAcc", "CpuRef", "Unverified")))
-
-
-def run_litert(data: bytes, inputs: Sequence[AnyArray]) -> list[AnyArray]:
-    engine = interpreter.Interpreter(model_content=data, num_threads=1)
-    for detail, value in zip(engine.get_input_details(), inputs, strict=True):
-        engine.resize_tensor_input(detail["index"], value.shape)
-    engine.allocate_tensors()
-    for detail, value in zip(engine.get_input_details(), inputs, strict=True):
-        engine.set_tensor(detail["index"], value)
-    engine.invoke()
-    return [np.array(engine.get_tensor(detail["index"])) for detail in engine.get_output_details()]
-
-
-def assert_runs_as_in_litert(data: bytes, inputs: Sequence[AnyArray], **arguments: object) -> None:
-    actual = execute(prepare(tflite.parse(data, **arguments), EMBEDDED), inputs)[1]  # type: ignore[arg-type]
-    for ours, theirs in zip(actual, run_litert(data, inputs), strict=True):
-        np.testing.assert_allclose(ours, theirs.reshape(theirs.shape or (1,)), rtol=1e-4, atol=1e-5)
 
 
 def weights(*shape: int) -> Tensor:
@@ -142,3 +119,19 @@ def test_models(declaration: str) -> None:
 def shapes(data: bytes) -> list[tuple[int, ...]]:
     """Return the dimensions of the operands of an imported model."""
     return [operand.dimensions for operand in tflite.parse(data).main.operands]
+
+
+def test_quantized_model_without_shapes() -> None:
+    """LiteRT runs layers of undeclared shapes without XNNPACK, and CpuAcc with it, as if the file had the shapes."""
+    data = shared("models/mobilenet_edgetpu_224_1.0_uint8.tflite").read_bytes()
+    engine = interpreter.Interpreter(
+        model_content=data, experimental_op_resolver_type=interpreter.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    )
+    engine.allocate_tensors()
+    computed = {detail["index"]: detail["shape"].tolist() for detail in engine.get_tensor_details()}
+    model = unpack(data)
+    for index, tensor in enumerate(model.subgraphs[0].tensors):
+        tensor.shape = computed[index]
+    x = RNG.integers(0, 256, (1, 224, 224, 3), np.uint8)
+    (ours,) = execute(prepare(tflite.parse(data), EMBEDDED), [x])[1]
+    np.testing.assert_array_equal(ours, run_litert(pack(model), [x])[0])
