@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from nnhal.tflite.report import ImportReport
     from nnhal.tflite.shapes import Shapes
 
-__all__ = ["TfliteError", "inspect", "load", "metadata", "parse"]
+__all__ = ["TfliteError", "inspect", "load", "metadata", "parse", "signatures"]
 
 
 def load(
@@ -32,8 +32,9 @@ def load(
     *,
     extension: bool = True,
     shapes: "Mapping[str, Sequence[int | None]] | None" = None,
+    signature: str | None = None,
 ) -> Model:
-    """Import the main subgraph of a .tflite file.
+    """Import a .tflite file.
 
     The file is mapped, not read: it must stay unchanged while the model is in use.
 
@@ -43,6 +44,8 @@ def load(
             supports.
         shapes: shapes of inputs, by their names, in place of those of the file: `{"image": (8, 224, 224, 3)}`. None is
             an unknown dimension: each execution may have another length.
+        signature: key of the subgraph to import, see `signatures`; by default the main one. Inputs and outputs have
+            the names of the signature.
 
     Returns:
         A model with the inputs and outputs of the file, in the same order and with the names of their tensors. Further
@@ -54,7 +57,7 @@ def load(
         TfliteError: the file is damaged, or a part of it is not supported. The message names each such operator.
         OSError: the file cannot be opened.
     """
-    return _import_model(_map_file(path), Path(path).name, extension, shapes or {})
+    return _import_model(_map_file(path), Path(path).name, extension, shapes or {}, signature)
 
 
 def parse(
@@ -63,6 +66,7 @@ def parse(
     *,
     extension: bool = True,
     shapes: "Mapping[str, Sequence[int | None]] | None" = None,
+    signature: str | None = None,
 ) -> Model:
     """Import a model from the bytes of a .tflite file, like `load`. The model refers to them without a copy.
 
@@ -71,7 +75,7 @@ def parse(
     Raises:
         TfliteError: the contents are damaged, or a part of them is not supported.
     """
-    return _import_model(np.frombuffer(data, np.uint8), name, extension, shapes or {})
+    return _import_model(np.frombuffer(data, np.uint8), name, extension, shapes or {}, signature)
 
 
 def inspect(
@@ -79,6 +83,7 @@ def inspect(
     *,
     extension: bool = True,
     shapes: "Mapping[str, Sequence[int | None]] | None" = None,
+    signature: str | None = None,
 ) -> "ImportReport":
     """Return what `load` makes of each operator of a file, and why it cannot import the file if so.
 
@@ -89,7 +94,7 @@ def inspect(
         OSError: the file cannot be opened.
     """
     data, name = np.fromfile(path, np.uint8), Path(path).name
-    return _run_stages(data, name, extension, shapes or {})[1]
+    return _run_stages(data, name, extension, shapes or {}, signature)[1]
 
 
 def metadata(path: str | os.PathLike[str]) -> "ModelMetadata | None":
@@ -107,6 +112,19 @@ def metadata(path: str | os.PathLike[str]) -> "ModelMetadata | None":
         return parse_metadata(_map_file(path).data)
 
 
+def signatures(path: str | os.PathLike[str]) -> list[str]:
+    """Return the keys of the signatures of a file, which `load` can import.
+
+    Raises:
+        TfliteError: the file is damaged.
+        OSError: the file cannot be opened.
+    """
+    from nnhal.tflite.reader import read  # noqa: PLC0415
+
+    with prefix_errors(Path(path).name):
+        return [signature.key for graph in read(_map_file(path)) for signature in graph.signatures]
+
+
 def __dir__() -> list[str]:
     return __all__
 
@@ -116,8 +134,8 @@ def _map_file(path: str | os.PathLike[str]) -> Bytes:
     return mapped.view(np.ndarray)
 
 
-def _import_model(data: Bytes, name: str, extension: bool, shapes: "Shapes") -> Model:
-    model, report = _run_stages(data, name, extension, shapes)
+def _import_model(data: Bytes, name: str, extension: bool, shapes: "Shapes", signature: str | None) -> Model:
+    model, report = _run_stages(data, name, extension, shapes, signature)
     if model is None:
         refusals = report.refusals()
         more = f" (and {len(refusals) - 1} more: see `nnhal explain`)" if len(refusals) > 1 else ""
@@ -125,8 +143,10 @@ def _import_model(data: Bytes, name: str, extension: bool, shapes: "Shapes") -> 
     return model
 
 
-def _run_stages(data: Bytes, name: str, extension: bool, shapes: "Shapes") -> "tuple[Model | None, ImportReport]":
+def _run_stages(
+    data: Bytes, name: str, extension: bool, shapes: "Shapes", signature: str | None
+) -> "tuple[Model | None, ImportReport]":
     from nnhal.tflite.import_model import import_model  # noqa: PLC0415
 
     with prefix_errors(name):
-        return import_model(data, extension=extension, shapes=shapes)
+        return import_model(data, extension=extension, shapes=shapes, signature=signature)

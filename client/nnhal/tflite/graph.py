@@ -115,11 +115,21 @@ class Operator:
 
 
 @dataclass(frozen=True, slots=True)
+class Signature:
+    """A name of a subgraph, with names of its inputs and outputs by tensor."""
+
+    key: str
+    inputs: Mapping[int, str]
+    outputs: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True)
 class TfliteGraph:
     """A subgraph, and the bytes of the file, which contain its constants.
 
     Attributes:
         graphs: all subgraphs of the file, by the indexes that operators have in their options.
+        signatures: names of the subgraph for callers.
         depth: number of operators between the main subgraph and this one, each of which runs the next one.
     """
 
@@ -129,6 +139,7 @@ class TfliteGraph:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     graphs: Sequence["TfliteGraph"] = field(default=(), repr=False, compare=False)
+    signatures: tuple[Signature, ...] = ()
     depth: int = 0
 
     def called(self, index: int, shapes: Sequence[tuple[int, ...]] | None = None) -> "TfliteGraph":

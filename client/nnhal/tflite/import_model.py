@@ -1,6 +1,7 @@
 """Import of a file: the stages in order, and their report."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.fold import normalize
@@ -14,17 +15,20 @@ from nnhal.tflite.variables import expose_variables
 from nnhal.types import Bytes, Model, ModelState
 
 
-def import_model(data: Bytes, *, extension: bool, shapes: Shapes) -> tuple[Model | None, ImportReport]:
+def import_model(
+    data: Bytes, *, extension: bool, shapes: Shapes, signature: str | None = None
+) -> tuple[Model | None, ImportReport]:
     """Import a file: return the report, and the model unless an operator is refused or the report has a problem.
 
     `shapes` are those of inputs, in place of those of the file. With `extension`, operators that NNAPI lacks become
-    regions of the LiteRT extension.
+    regions of the LiteRT extension. `signature` is the key of the subgraph; None is the main one.
 
     Raises:
-        TfliteError: the file is damaged, or a shape does not match the file.
+        TfliteError: the file is damaged, or it does not have the signature or an input of the shape.
     """
     graphs = read(data)
-    source = graphs[0]
+    source = graphs[0] if signature is None else _signed_graph(graphs, signature)
+    graphs = (source, *graphs[1:])
     problems: list[str] = []
     try:
         graph, state_operators, variables = expose_variables(graphs)
@@ -66,6 +70,16 @@ def import_model(data: Bytes, *, extension: bool, shapes: Shapes) -> tuple[Model
         ),
     )
     return model, report
+
+
+def _signed_graph(graphs: Sequence[TfliteGraph], key: str) -> TfliteGraph:
+    """Return the subgraph that has a signature. Its inputs and outputs have the names of the signature."""
+    signed = {signature.key: (graph, signature) for graph in graphs for signature in graph.signatures}
+    if key not in signed:
+        raise TfliteError(f"has no signature {key!r}; there are {', '.join(map(repr, signed)) or 'none'}")
+    graph, signature = signed[key]
+    names = {**signature.outputs, **signature.inputs}
+    return replace(graph, tensors=tuple(replace(t, name=names.get(t.index, t.name)) for t in graph.tensors))
 
 
 def _problems_of_inputs_and_outputs(graph: TfliteGraph) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from nnhal.tflite.errors import TfliteError, prefix_errors
-from nnhal.tflite.graph import Operator, SparseDimension, Sparsity, Tensor, TfliteGraph
+from nnhal.tflite.graph import Operator, Signature, SparseDimension, Sparsity, Tensor, TfliteGraph
 from nnhal.tflite_schema import BuiltinOperator
 from nnhal.tflite_schema.enumerations import DimensionType, SparseIndexVector
 from nnhal.tflite_schema.packing import IDENTIFIER, VERSION
@@ -68,7 +68,7 @@ class _FileConversion:
     def convert(self) -> tuple[TfliteGraph, ...]:
         for index, fields in enumerate(self._model["subgraphs"]):
             with prefix_errors(f"subgraph {index}" if index else ""):
-                self._graphs.append(self._graph(fields))
+                self._graphs.append(self._graph(fields, self._signatures(index)))
         return tuple(self._graphs)
 
     def _region(self, buffer: Fields, index: int) -> Region | None:
@@ -80,7 +80,7 @@ class _FileConversion:
             raise TfliteError(f"is truncated: buffer {index} ends at byte {end} of {self._data.size}")
         return (begin, end) if begin != end else None
 
-    def _graph(self, fields: Fields) -> TfliteGraph:
+    def _graph(self, fields: Fields, signatures: tuple[Signature, ...]) -> TfliteGraph:
         tensors = [self._tensor(tensor, index) for index, tensor in enumerate(fields["tensors"] or [])]
         count = len(tensors)
         operators = [self._operator(operator, index, count) for index, operator in enumerate(fields["operators"] or [])]
@@ -92,6 +92,14 @@ class _FileConversion:
             _indexes("the list of inputs", fields["inputs"], count),
             _indexes("the list of outputs", fields["outputs"], count),
             self._graphs,
+            signatures,
+        )
+
+    def _signatures(self, index: int) -> tuple[Signature, ...]:
+        found = (fields for fields in self._model["signature_defs"] or [] if fields["subgraph_index"] == index)
+        return tuple(
+            Signature(fields["signature_key"] or "", _names(fields["inputs"]), _names(fields["outputs"]))
+            for fields in found
         )
 
     def _tensor(self, fields: Fields, index: int) -> Tensor:
@@ -187,6 +195,11 @@ def _code(fields: Fields) -> Code:
     if number == BuiltinOperator.CUSTOM:
         name = f"{name} {fields['custom_code'] or ''}"
     return number, name, fields["version"]
+
+
+def _names(entries: Sequence[Fields] | None) -> dict[int, str]:
+    """Return names by tensor."""
+    return {fields["tensor_index"]: fields["name"] or "" for fields in entries or []}
 
 
 def _element(owner: str, name: str, elements: Sequence[T], index: int) -> T:

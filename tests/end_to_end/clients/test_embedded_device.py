@@ -16,6 +16,7 @@ from nnhal.types import Model
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
 from tests.concurrency import wait_until
+from tests.shared import shared
 
 
 def doubling_model() -> Model:
@@ -109,3 +110,17 @@ def test_killed_service_is_closed_without_an_error(started: list[EmbeddedService
 
         with pytest.raises(nnhal.DeadObjectError):
             wait_until(call)
+
+
+def test_models_of_every_kind_run() -> None:
+    """A detector whose outputs have wrong shapes in the file, a composite, and one signature of several."""
+    with nnhal.connect() as device:
+        detector = device.prepare(shared("models/ssd_mobilenet_v1.tflite")).result(60)
+        shapes = [output.shape for output in detector.execute([np.zeros((1, 300, 300, 3), np.uint8)])]
+        assert shapes == [(1, 10, 4), (1, 10), (1, 10), (1,)]
+        device.prepare(shared("models/group_norm.tflite")).result(60)
+        signed = device.prepare(shared("models/multi_signature.tflite"), signature="sub").result(60)
+        outputs = signed.execute({"a": np.full((10, 10), 5, np.float32), "b": np.full((10, 10), 2, np.float32)})
+        np.testing.assert_array_equal(outputs["output"], np.full((10, 10), 3))
+        with pytest.raises(TypeError, match="to choose a signature"):
+            device.prepare(doubling_model(), signature="sub")

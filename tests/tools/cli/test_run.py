@@ -293,3 +293,12 @@ def test_boxes_of_a_postprocessing_operator_are_shown(target: str, tmp_path: Pat
     assert facts["kind"] == "detection"
     assert [(box["label"], box["score"]) for box in facts["boxes"]] == [("cat", 0.75), ("bird", 0.625)]
     assert facts["boxes"][0]["box"] == pytest.approx([0.3, 0.4, 0.7, 0.6])
+
+
+def test_signature_of_a_model_is_chosen(target: str) -> None:
+    model = shared("models/multi_signature.tflite")
+    result = invoke("run", model, "--target", target)
+    assert result.exit_code == 0 and "has the signatures add, mul, sub; using its main subgraph" in result.stderr
+    result = invoke("run", model, "--target", target, "--signature", "sub", "--json")
+    assert result.exit_code == 0 and result.stderr == "" and '"output"' in result.stdout
+    assert_fails(invoke("run", model, "--target", target, "--signature", "none"), 2, "has no signature 'none'")

@@ -13,6 +13,7 @@ from nnhal_tools.cli.options import (
     Fallback,
     InputShapes,
     Json,
+    SignatureKey,
     Target,
     parse_shapes,
     require_writable,
@@ -42,6 +43,7 @@ def explain(
     ] = None,
     run: Annotated[bool, typer.Option("--run", help="Also run the model, and show times.")] = False,
     shape: InputShapes = None,
+    signature: SignatureKey = None,
     extension: Annotated[
         bool, typer.Option("--extension/--no-extension", help="Whether to use the LiteRT extension.")
     ] = True,
@@ -63,8 +65,10 @@ def explain(
     require_writable(html)
     shapes = parse_shapes(shape or [])
     with show_status(f"explaining {model}"):
-        report = inspect_model(model, shapes, extension=extension)
-        loaded = None if report.refusals() else load_model(model, shapes, extension=extension)
+        report = inspect_model(model, shapes, extension=extension, signature=signature)
+        loaded = None
+        if not report.refusals():
+            loaded = load_model(model, shapes, extension=extension, signature=signature)
         placed, missing = None, "the model cannot be imported"
         if loaded is not None:
             placed, missing = _place(loaded, target, device, fallback=fallback, run=run)

@@ -15,11 +15,16 @@ if TYPE_CHECKING:
 
 
 def load_model(
-    path: Path, shapes: "Mapping[str, Sequence[int | None]] | None" = None, *, extension: bool = True
+    path: Path,
+    shapes: "Mapping[str, Sequence[int | None]] | None" = None,
+    *,
+    extension: bool = True,
+    signature: str | None = None,
 ) -> "Model":
     """Return the model of a .tflite file, with the extension also if NNAPI lacks some of its operators.
 
-    `shapes` are shapes of inputs by name, in place of those of the file.
+    `shapes` are shapes of inputs by name, in place of those of the file. `signature` is the key of the subgraph, by
+    default the main one: a file with several signatures then says on stderr which there are.
 
     Raises:
         CommandError: the file is unreadable, or contains something that NNAPI cannot express.
@@ -27,11 +32,17 @@ def load_model(
     from nnhal import tflite
 
     with _reading(path):
-        return tflite.load(path, shapes=shapes, extension=extension)
+        if signature is None and len(keys := tflite.signatures(path)) > 1:
+            print_error(f"{path.name} has the signatures {', '.join(keys)}; using its main subgraph")
+        return tflite.load(path, shapes=shapes, extension=extension, signature=signature)
 
 
 def inspect_model(
-    path: Path, shapes: "Mapping[str, Sequence[int | None]] | None" = None, *, extension: bool = True
+    path: Path,
+    shapes: "Mapping[str, Sequence[int | None]] | None" = None,
+    *,
+    extension: bool = True,
+    signature: str | None = None,
 ) -> "ImportReport":
     """Return what the import makes of each operator of a .tflite file. Arguments are those of `load_model`.
 
@@ -41,7 +52,7 @@ def inspect_model(
     from nnhal import tflite
 
     with _reading(path):
-        return tflite.inspect(path, shapes=shapes, extension=extension)
+        return tflite.inspect(path, shapes=shapes, extension=extension, signature=signature)
 
 
 @contextmanager

@@ -128,6 +128,10 @@ InputShapes: TypeAlias = Annotated[
         "--shape", metavar="NAME=SIZES", help="Shape of an input, for example image=8,224,224,3. ? is unknown."
     ),
 ]
+SignatureKey: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--signature", metavar="KEY", help="Signature of the model. [default: its main subgraph]"),
+]
 Fallback: TypeAlias = Annotated[
     bool,
     typer.Option(

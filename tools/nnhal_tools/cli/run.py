@@ -20,6 +20,7 @@ from nnhal_tools.cli.options import (
     InputFiles,
     InputShapes,
     Json,
+    SignatureKey,
     Target,
     at_least,
     parse_shapes,
@@ -68,6 +69,7 @@ def run(
     image: ImageFile = None,
     input_: InputFiles = None,
     shape: InputShapes = None,
+    signature: SignatureKey = None,
     labels: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Names of the classes, one per line. [default: those in the model's file]"),
@@ -113,7 +115,8 @@ def run(
     require_writable(trace)
     results.require_drawable(draw, image)
     with show_status(f"reading {model}") as status:
-        loaded, metadata = load_model(model, parse_shapes(shape or [])), read_metadata(model)
+        loaded = load_model(model, parse_shapes(shape or []), signature=signature)
+        metadata = read_metadata(model)
         results.require_output_path(output, len(results.output_indexes(loaded)))
         arrays = inputs.read_inputs(loaded, image, input_ or [], metadata.inputs)
         class_names = results.read_labels(labels, results.count_classes(loaded)) if labels else []

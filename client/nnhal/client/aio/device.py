@@ -131,12 +131,13 @@ class Device(FallbackDevice, AsyncCloseable):
         preference: int | str = ExecutionPreference.FAST_SINGLE_ANSWER,
         priority: int | str = Priority.MEDIUM,
         deadline: float | None = None,
+        signature: str | None = None,
     ) -> PreparedModel | PartitionedModel:
         """Prepare a model. Arguments and errors are those of `nnhal.Device.prepare` and of its result.
 
         If the task is cancelled, the service abandons the work.
         """
-        model = await load_model(model)
+        model = await load_model(model, signature)
         options = PreparationArguments.of(preference, priority, cache, token)
         prepare = self._prepare_with_fallback if fallback else self._prepare_model
         return await prepare(model, options, PreparationCall(), SharedDeadline(deadline))

@@ -49,17 +49,18 @@ def check_connect(target: object, device: object, timeout: object, transport: ob
         raise invalid_argument(f"transport is {transport!r}; expected one of {', '.join(map(repr, _TRANSPORTS))}")
 
 
-def import_model(path: object) -> Model:
-    """Return the model of a .tflite file.
+def import_model(path: object, signature: str | None = None) -> Model:
+    """Return the model of a .tflite file, or that of one of its signatures.
 
     Raises:
-        TypeError: the argument is not a path.
+        TypeError: the first argument is not a path; a model has no signatures any more.
         TfliteError: the file is damaged, or NNAPI does not support a part of it.
         OSError: the file cannot be opened.
     """
     if not isinstance(path, str | os.PathLike):
-        raise type_error("model", path, "a nnhal.Model or the path of a .tflite file")
-    return cast(Model, importlib.import_module("nnhal.tflite").load(path))
+        expected = "a nnhal.Model or the path of a .tflite file"
+        raise type_error("model", path, expected if signature is None else "a path, to choose a signature")
+    return cast(Model, importlib.import_module("nnhal.tflite").load(path, signature=signature))
 
 
 def nanoseconds(seconds: float, name: str = "deadline") -> int:

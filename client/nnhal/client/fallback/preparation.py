@@ -27,6 +27,7 @@ class PrepareOptions(TypedDict, total=False):
     preference: int | str
     priority: int | str
     deadline: float | None
+    signature: str | None
 
 
 @dataclass(frozen=True)

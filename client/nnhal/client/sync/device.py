@@ -127,6 +127,7 @@ class Device(FallbackDevice, Closeable):
         preference: int | str = ExecutionPreference.FAST_SINGLE_ANSWER,
         priority: int | str = Priority.MEDIUM,
         deadline: float | None = None,
+        signature: str | None = None,
     ) -> "Preparation[Any]":
         """Start to prepare a model.
 
@@ -148,6 +149,7 @@ class Device(FallbackDevice, Closeable):
             preference: an ExecutionPreference or its name, for example "sustained_speed".
             priority: a Priority or its name ("low", "medium", "high"), among this client's own models.
             deadline: seconds from now. If it is missed, the preparation ends with MISSED_DEADLINE_*.
+            signature: key of a signature of the .tflite file, by default its main subgraph.
 
         Returns:
             a future of the prepared model. Its `result()` raises the errors of the preparation.
@@ -157,7 +159,7 @@ class Device(FallbackDevice, Closeable):
             TypeError: the model is neither a model nor a path.
             TfliteError, OSError, ImportError: see `nnhal.tflite.load`.
         """
-        model = load_model(model)
+        model = load_model(model, signature)
         options = PreparationArguments.of(preference, priority, cache, token)
         end = SharedDeadline(deadline)
         if fallback:

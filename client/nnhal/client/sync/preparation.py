@@ -29,15 +29,17 @@ from nnhal.v1 import cache_pb2, device_pb2, types_pb2
 _log = logging.getLogger(__name__)
 
 
-def load_model(source: ModelSource) -> Model:
-    """Return a model, or import it from the .tflite file at a path.
+def load_model(source: ModelSource, signature: str | None = None) -> Model:
+    """Return a model, or import it from the .tflite file at a path, which may have several signatures.
 
     Raises:
         TypeError: the source is neither a model nor a path.
         TfliteError: the file is damaged, or NNAPI does not support a part of it.
         OSError: the file cannot be opened.
     """
-    return source if isinstance(source, Model) else run_blocking(import_model, source)
+    if isinstance(source, Model) and signature is None:
+        return source
+    return run_blocking(import_model, source, signature)
 
 
 @contextmanager
