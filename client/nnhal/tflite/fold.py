@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nnhal.tflite.composites import inline_composites
-from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.folding.evaluator import EVALUATORS, GraphCall
 from nnhal.tflite.graph import TENSOR_DTYPES, Operator, Tensor, TfliteGraph
 from nnhal.tflite.shapes import Shapes, common_shape, output_shapes, set_shapes
@@ -73,19 +72,19 @@ def normalize(graph: TfliteGraph, shapes: Shapes = _NO_SHAPES) -> FoldedGraph:
 
 def fold(graph: TfliteGraph) -> FoldedGraph:
     """Fold constants, infer shapes, and remove operators without readers."""
-    tensors, kept, evaluated = list(graph.tensors), [], []
+    tensors, kept, evaluated = list(graph.tensors), dict[int, Operator](), dict[int, Operator]()
     state = replace(graph, tensors=tensors)  # shares the list, in which values appear
-    for operator in graph.operators:
+    for position, operator in enumerate(graph.operators):
         values = None if set(operator.outputs) & set(graph.outputs) else _evaluate(state, operator)
         if values is None:
             if operator.index < 0:  # the copy of a tensor, whose shape is known now
                 operator = replace(operator, options={"new_shape": tensors[operator.inputs[0]].shape})
-            kept.append(operator)
+            kept[position] = operator
             for index, shape in zip(operator.outputs, _output_shapes(state, operator), strict=True):
                 if shape != tensors[index].shape:
                     tensors[index] = replace(tensors[index], shape=shape)
             continue
-        evaluated.append(operator)
+        evaluated[position] = operator
         is_symbolic = _depends_on_unknown(state, operator)
         for index, value in zip(operator.outputs, values, strict=True):
             tensors[index] = replace(
@@ -94,19 +93,34 @@ def fold(graph: TfliteGraph) -> FoldedGraph:
                 shape=value.shape,
                 is_symbolic=is_symbolic and bool((value == UNKNOWN).any()),
             )
-    kept = [_with_known_shape(operator, tensors) for operator in kept]
-    kept, unread = _split_unread(kept, graph.outputs)
-    return FoldedGraph(replace(graph, tensors=tuple(tensors), operators=tuple(kept)), evaluated, unread)
+    kept = {position: _with_known_shape(operator, tensors) for position, operator in kept.items()}
+    _restore_unknown(kept, evaluated, tensors)
+    remaining, unread = _split_unread([kept[position] for position in sorted(kept)], graph.outputs)
+    folded = replace(graph, tensors=tuple(tensors), operators=tuple(remaining))
+    return FoldedGraph(folded, list(evaluated.values()), unread)
+
+
+def _restore_unknown(kept: dict[int, Operator], evaluated: dict[int, Operator], tensors: list[Tensor]) -> None:
+    """Keep the operators whose values have -1 for an unknown dimension after all, if an operator needs the values."""
+    needed = {i for operator in kept.values() for i in operator.inputs if i >= 0 and tensors[i].is_symbolic}
+    for position in sorted(evaluated, reverse=True):
+        if needed.isdisjoint(evaluated[position].outputs):
+            continue
+        kept[position] = operator = evaluated.pop(position)
+        needed.update(i for i in operator.inputs if i >= 0 and tensors[i].is_symbolic)
+        for index in operator.outputs:
+            tensors[index] = replace(tensors[index], folded=None, is_symbolic=False)
 
 
 def _output_shapes(graph: TfliteGraph, operator: Operator) -> Sequence[Shape]:
     """Return the shapes of the outputs of an operator, also of one that runs other subgraphs."""
-    if operator.code in (BuiltinOperator.IF, BuiltinOperator.WHILE):
-        try:
-            return _shapes_of_calls(graph, operator)
-        except (TfliteError, LookupError):
-            return [UNKNOWN_RANK] * len(operator.outputs)
-    return output_shapes(graph, operator)
+    if operator.code not in (BuiltinOperator.IF, BuiltinOperator.WHILE):
+        return output_shapes(graph, operator)
+    try:
+        shapes = _shapes_of_calls(graph, operator)
+    except (ValueError, LookupError):  # the subgraphs do not fit the operator
+        shapes = []
+    return shapes if len(shapes) == len(operator.outputs) else [UNKNOWN_RANK] * len(operator.outputs)
 
 
 def _shapes_of_calls(graph: TfliteGraph, operator: Operator) -> Sequence[Shape]:

@@ -11,6 +11,7 @@ from nnhal import tflite
 from nnhal.tflite import TfliteError
 from nnhal.types import AnyArray
 from tests.driver.one_operation import device, execute, prepare
+from tests.nnhal.tflite.against_litert import assert_runs_as_in_litert
 from tests.nnhal.tflite.build import Op, Tensor, build, ints, options
 
 interpreter = pytest.importorskip("ai_edge_litert.interpreter")
@@ -98,13 +99,27 @@ def test_invalid_shape(shapes: Any, reason: str) -> None:
         tflite.parse(image_model(), shapes=shapes)
 
 
-def test_unknown_shape_that_an_operator_needs() -> None:
-    x, y = Tensor((2, 3), name="x"), Tensor((6,))
-    shape = Tensor((2,), "INT32")
-    data = build(
-        Op("SHAPE", [x], [shape], options("Shape", outType=2)),
-        Op("REDUCE_PROD", [shape, ints(0)], [count := Tensor((1,), "INT32")], options("Reducer", keepDims=True)),
+def needing_file() -> bytes:
+    """Return a RESHAPE to the number of elements, and a tensor that is filled, changed and added."""
+    x, y, length = Tensor((2, 3), name="x"), Tensor((6,)), Tensor((2,), "INT32")
+    count, filled, changed, result = Tensor((1,), "INT32"), Tensor((2, 3)), Tensor((2, 3)), Tensor((2, 3))
+    position, update = Tensor((1, 2), "INT32", data=[[1, 2]]), Tensor((1,), data=[3])
+    return build(
+        Op("SHAPE", [x], [length], options("Shape", outType=2)),
+        Op("REDUCE_PROD", [length, ints(0)], [count], options("Reducer", keepDims=True)),
         Op("RESHAPE", [x, count], [y], options("Reshape")),
+        Op("FILL", [length, Tensor((), data=2.5)], [filled]),
+        Op("SCATTER_ND", [position, update, length], [changed]),
+        Op("ADD", [filled, changed], [result], options("Add")),
+        outputs=[y, result],
     )
-    with pytest.raises(TfliteError, match=r"depends on an unknown dimension|has no"):
-        tflite.parse(data, shapes={"x": (None, 3)}, extension=False)
+
+
+def test_unknown_shape_that_an_operator_needs() -> None:
+    with pytest.raises(TfliteError, match="has unknown dimensions"):
+        tflite.parse(needing_file(), shapes={"x": (None, 3)}, extension=False)
+
+
+@pytest.mark.parametrize("shape", [(None, 3), (None, None), (5, 3)])
+def test_operators_on_shapes_run_in_regions(shape: Sequence[int | None]) -> None:
+    assert_runs_as_in_litert(needing_file(), [RNG.random((5, 3), np.float32)], shapes={"x": shape})
