@@ -115,7 +115,7 @@ class Operator:
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class TfliteSignature:
     """A name of a subgraph, with names of its inputs and outputs by tensor."""
 
     key: str
@@ -139,7 +139,7 @@ class TfliteGraph:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     graphs: Sequence["TfliteGraph"] = field(default=(), repr=False, compare=False)
-    signatures: tuple[Signature, ...] = ()
+    signatures: tuple[TfliteSignature, ...] = ()
     depth: int = 0
 
     def called(self, index: int, shapes: Sequence[tuple[int, ...]] | None = None) -> "TfliteGraph":

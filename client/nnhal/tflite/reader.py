@@ -7,7 +7,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from nnhal.tflite.errors import TfliteError, prefix_errors
-from nnhal.tflite.graph import Operator, Signature, SparseDimension, Sparsity, Tensor, TfliteGraph
+from nnhal.tflite.graph import Operator, SparseDimension, Sparsity, Tensor, TfliteGraph, TfliteSignature
 from nnhal.tflite_schema import BuiltinOperator
 from nnhal.tflite_schema.enumerations import DimensionType, SparseIndexVector
 from nnhal.tflite_schema.packing import IDENTIFIER, VERSION
@@ -80,7 +80,7 @@ class _FileConversion:
             raise TfliteError(f"is truncated: buffer {index} ends at byte {end} of {self._data.size}")
         return (begin, end) if begin != end else None
 
-    def _graph(self, fields: Fields, signatures: tuple[Signature, ...]) -> TfliteGraph:
+    def _graph(self, fields: Fields, signatures: tuple[TfliteSignature, ...]) -> TfliteGraph:
         tensors = [self._tensor(tensor, index) for index, tensor in enumerate(fields["tensors"] or [])]
         count = len(tensors)
         operators = [self._operator(operator, index, count) for index, operator in enumerate(fields["operators"] or [])]
@@ -95,10 +95,10 @@ class _FileConversion:
             signatures,
         )
 
-    def _signatures(self, index: int) -> tuple[Signature, ...]:
+    def _signatures(self, index: int) -> tuple[TfliteSignature, ...]:
         found = (fields for fields in self._model["signature_defs"] or [] if fields["subgraph_index"] == index)
         return tuple(
-            Signature(fields["signature_key"] or "", _names(fields["inputs"]), _names(fields["outputs"]))
+            TfliteSignature(fields["signature_key"] or "", _names(fields["inputs"]), _names(fields["outputs"]))
             for fields in found
         )
 

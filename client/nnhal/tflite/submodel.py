@@ -23,7 +23,7 @@ _OTHER_MEMORY = frozenset(
 )
 """Operators that refer to memory outside of the region."""
 _SUBGRAPHS = re.compile("subgraph(_index|_indices)?$")
-"""Ends of the names of options that are indexes of subgraphs."""
+"""Pattern of the names of options that are indexes of subgraphs."""
 
 
 _OPAQUE_TYPES = frozenset({TensorType.STRING, TensorType.RESOURCE, TensorType.VARIANT})

@@ -11,8 +11,8 @@ from nnhal import tflite
 from nnhal.tflite import TfliteError
 from nnhal.types import AnyArray
 from tests.driver.one_operation import device, execute, prepare
-from tests.nnhal.tflite.against_litert import assert_runs_as_in_litert
 from tests.nnhal.tflite.build import Op, Tensor, build, ints, options
+from tests.nnhal.tflite.comparisons.against_litert import assert_runs_as_in_litert
 
 interpreter = pytest.importorskip("ai_edge_litert.interpreter")
 RNG = np.random.default_rng(1)

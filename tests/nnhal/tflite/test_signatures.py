@@ -8,8 +8,8 @@ import pytest
 
 from nnhal import tflite
 from tests.driver.one_operation import device, execute, prepare
-from tests.nnhal.tflite.against_litert import interpreter
 from tests.nnhal.tflite.build import Branch, Op, Tensor, build, options, pack, schema, unpack
+from tests.nnhal.tflite.comparisons.against_litert import interpreter
 from tests.shared import shared
 
 
@@ -43,7 +43,7 @@ def test_signature_chooses_a_subgraph(tmp_path: Path) -> None:
 
 
 def test_main_subgraph_is_the_default(tmp_path: Path) -> None:
-    """As for LiteRT's interpreter, which has the names of its tensors, too."""
+    """LiteRT's interpreter runs it, too, and has the names of its tensors."""
     model = tflite.load(file(tmp_path))
     assert (model.input_names, model.output_names) == (("double_x:0",), ("Identity",))
 

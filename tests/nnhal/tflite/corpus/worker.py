@@ -34,12 +34,12 @@ from nnhal_driver.backends import registry
 from nnhal_driver.device import Device
 from nnhal_driver.execution.prepared_model import PreparedModel
 from tests.driver.one_operation import prepare
+from tests.nnhal.tflite.comparisons.declared_shapes import DECLARATIONS, declare
 from tests.nnhal.tflite.corpus import families  # noqa: F401 - registers the generators
 from tests.nnhal.tflite.corpus.cases import Case, cases
 from tests.nnhal.tflite.corpus.compare import difference
 from tests.nnhal.tflite.corpus.exceptions import litert_error, steps
 from tests.nnhal.tflite.corpus.result import UNPREPARED, Result
-from tests.nnhal.tflite.declared_shapes import DECLARATIONS, declare
 
 _DEFAULT, _REFERENCE = OpResolverType.AUTO, OpResolverType.BUILTIN_REF
 _DEVICES = {"CpuAcc": ("CpuAcc", "CpuRef"), "CpuRef": ("CpuRef",), "Unverified": ("CpuAcc", "CpuRef", "Unverified")}

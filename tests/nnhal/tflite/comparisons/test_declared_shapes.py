@@ -9,9 +9,9 @@ from flatbuffers import flexbuffers
 
 from nnhal import tflite
 from tests.driver.one_operation import execute, prepare
-from tests.nnhal.tflite.against_litert import EMBEDDED, assert_runs_as_in_litert, interpreter, run_litert
 from tests.nnhal.tflite.build import Branch, Op, Tensor, build, ints, options, pack, unpack
-from tests.nnhal.tflite.declared_shapes import DECLARATIONS, declare
+from tests.nnhal.tflite.comparisons.against_litert import EMBEDDED, assert_runs_as_in_litert, interpreter, run_litert
+from tests.nnhal.tflite.comparisons.declared_shapes import DECLARATIONS, declare
 from tests.shared import shared
 
 RNG = np.random.default_rng(3)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from nnhal.types import AnyArray
-from tests.nnhal.tflite.against_litert import assert_runs_as_in_litert, run_litert
 from tests.nnhal.tflite.build import Op, Tensor, build, ints, options, pack, schema, unpack
+from tests.nnhal.tflite.comparisons.against_litert import assert_runs_as_in_litert, run_litert
 
 RNG = np.random.default_rng(5)
 LIMITS = {"INT8": 127, "INT4": 7, "INT2": 1}

@@ -1,0 +1,1 @@
+"""Models of several operators and of rare kinds, compared with LiteRT on a device with all backends."""
