@@ -22,7 +22,7 @@ _NEED_LINUX = (
     "tflite/test_corpus.py",
     "tflite/test_differences.py",
     "tflite/test_models.py",
-    "tflite/test_shape_inference.py",
+    "tflite/comparisons/",
     "tflite/test_shapes.py",
 )
 
