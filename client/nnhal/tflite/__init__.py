@@ -10,7 +10,7 @@ Large constants are not copied: a pool of the model is a window on the file. The
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,15 @@ if TYPE_CHECKING:
     from nnhal.tflite.shapes import Shapes
 
 __all__ = ["TfliteError", "inspect", "load", "metadata", "parse", "signatures"]
+
+
+class _Options(NamedTuple):
+    """Arguments of `import_model`."""
+
+    extension: bool
+    shapes: "Shapes"
+    signature: str | None
+    folder: Path | None = None
 
 
 def load(
@@ -57,7 +66,9 @@ def load(
         TfliteError: the file is damaged, or a part of it is not supported. The message names each such operator.
         OSError: the file cannot be opened.
     """
-    return _import_model(_map_file(path), Path(path).name, extension, shapes or {}, signature)
+    return _import_model(
+        _map_file(path), Path(path).name, _Options(extension, shapes or {}, signature, Path(path).parent)
+    )
 
 
 def parse(
@@ -75,7 +86,7 @@ def parse(
     Raises:
         TfliteError: the contents are damaged, or a part of them is not supported.
     """
-    return _import_model(np.frombuffer(data, np.uint8), name, extension, shapes or {}, signature)
+    return _import_model(np.frombuffer(data, np.uint8), name, _Options(extension, shapes or {}, signature))
 
 
 def inspect(
@@ -94,7 +105,7 @@ def inspect(
         OSError: the file cannot be opened.
     """
     data, name = np.fromfile(path, np.uint8), Path(path).name
-    return _run_stages(data, name, extension, shapes or {}, signature)[1]
+    return _run_stages(data, name, _Options(extension, shapes or {}, signature, Path(path).parent))[1]
 
 
 def metadata(path: str | os.PathLike[str]) -> "ModelMetadata | None":
@@ -122,7 +133,8 @@ def signatures(path: str | os.PathLike[str]) -> list[str]:
     from nnhal.tflite.reader import read  # noqa: PLC0415
 
     with prefix_errors(Path(path).name):
-        return [signature.key for graph in read(_map_file(path)) for signature in graph.signatures]
+        graphs = read(_map_file(path), Path(path).parent)
+        return [signature.key for graph in graphs for signature in graph.signatures]
 
 
 def __dir__() -> list[str]:
@@ -134,8 +146,8 @@ def _map_file(path: str | os.PathLike[str]) -> Bytes:
     return mapped.view(np.ndarray)
 
 
-def _import_model(data: Bytes, name: str, extension: bool, shapes: "Shapes", signature: str | None) -> Model:
-    model, report = _run_stages(data, name, extension, shapes, signature)
+def _import_model(data: Bytes, name: str, options: _Options) -> Model:
+    model, report = _run_stages(data, name, options)
     if model is None:
         refusals = report.refusals()
         more = f" (and {len(refusals) - 1} more: see `nnhal explain`)" if len(refusals) > 1 else ""
@@ -143,10 +155,8 @@ def _import_model(data: Bytes, name: str, extension: bool, shapes: "Shapes", sig
     return model
 
 
-def _run_stages(
-    data: Bytes, name: str, extension: bool, shapes: "Shapes", signature: str | None
-) -> "tuple[Model | None, ImportReport]":
+def _run_stages(data: Bytes, name: str, options: _Options) -> "tuple[Model | None, ImportReport]":
     from nnhal.tflite.import_model import import_model  # noqa: PLC0415
 
     with prefix_errors(name):
-        return import_model(data, extension=extension, shapes=shapes, signature=signature)
+        return import_model(data, **options._asdict())

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.fold import normalize
@@ -16,17 +17,18 @@ from nnhal.types import Bytes, Model, ModelState
 
 
 def import_model(
-    data: Bytes, *, extension: bool, shapes: Shapes, signature: str | None = None
+    data: Bytes, *, extension: bool, shapes: Shapes, signature: str | None = None, folder: Path | None = None
 ) -> tuple[Model | None, ImportReport]:
     """Import a file: return the report, and the model unless an operator is refused or the report has a problem.
 
     `shapes` are those of inputs, in place of those of the file. With `extension`, operators that NNAPI lacks become
-    regions of the LiteRT extension. `signature` is the key of the subgraph; None is the main one.
+    regions of the LiteRT extension. `signature` is the key of the subgraph; None is the main one. `folder` has
+    the files to which the file refers.
 
     Raises:
         TfliteError: the file is damaged, or it does not have the signature or an input of the shape.
     """
-    graphs = read(data)
+    graphs = read(data, folder)
     source = graphs[0] if signature is None else _signed_graph(graphs, signature)
     graphs = (source, *graphs[1:])
     problems: list[str] = []

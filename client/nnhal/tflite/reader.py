@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 import numpy as np
 
 from nnhal.tflite.errors import TfliteError, prefix_errors
-from nnhal.tflite.graph import Operator, SparseDimension, Sparsity, Tensor, TfliteGraph, TfliteSignature
+from nnhal.tflite.graph import TENSOR_DTYPES, Operator, SparseDimension, Sparsity, Tensor, TfliteGraph, TfliteSignature
 from nnhal.tflite_schema import BuiltinOperator
 from nnhal.tflite_schema.enumerations import DimensionType, SparseIndexVector
 from nnhal.tflite_schema.packing import IDENTIFIER, VERSION
@@ -33,8 +34,10 @@ Code: TypeAlias = tuple[int, str, int]
 """Number, name and version of an operator."""
 
 
-def read(data: Bytes) -> tuple[TfliteGraph, ...]:
+def read(data: Bytes, folder: Path | None = None) -> tuple[TfliteGraph, ...]:
     """Return the subgraphs of a .tflite file. The first one is the main subgraph.
+
+    `folder` has the files with further constants, to which it may refer.
 
     Raises:
         TfliteError: the data is not a .tflite file, or the file is damaged.
@@ -44,7 +47,7 @@ def read(data: Bytes) -> tuple[TfliteGraph, ...]:
     if bytes(data[4:8]) != IDENTIFIER:
         raise TfliteError("is not a .tflite file: the identifier TFL3 is missing")
     try:
-        return _FileConversion(data).convert()
+        return _FileConversion(data, folder).convert()
     except InvalidFlatbuffer as error:
         raise TfliteError(f"is damaged or truncated: {error}") from error
 
@@ -52,8 +55,9 @@ def read(data: Bytes) -> tuple[TfliteGraph, ...]:
 class _FileConversion:
     """Conversion of the fields of one file."""
 
-    def __init__(self, data: Bytes) -> None:
+    def __init__(self, data: Bytes, folder: Path | None) -> None:
         self._data = data
+        self._folder = folder
         self._reader = FlatbufferReader(data, IDENTIFIER)
         self._model = self._reader.root("Model")
         if self._model["version"] != VERSION:
@@ -114,6 +118,7 @@ class _FileConversion:
             unsupported = "is a variable with a value in the file"
         with prefix_errors(f"tensor {index}"):
             sparsity = self._sparsity(fields["sparsity"])
+            external = self._external_values(fields, shape) if fields["external_buffer"] else None
         return Tensor(
             index,
             fields["name"] or "",
@@ -127,7 +132,25 @@ class _FileConversion:
             unsupported,
             is_variable=fields["is_variable"],
             sparsity=sparsity,
+            folded=external,
         )
+
+    def _external_values(self, fields: Fields, shape: tuple[int, ...]) -> AnyArray:
+        """Return the value of a constant in another file, as a view of that file."""
+        buffers = {buffer["id"]: buffer for buffer in self._model["external_buffers"] or []}
+        groups = self._model["external_buffer_groups"] or []
+        buffer, dtype = buffers.get(fields["external_buffer"]), TENSOR_DTYPES.get(fields["type"])
+        if buffer is None or buffer["packing"] or dtype is None:
+            raise TfliteError(f"has an unsupported value in another file: buffer {fields['external_buffer']}")
+        name = _element("its value", "group", groups, buffer["group"])["name"] or ""
+        if self._folder is None:
+            raise TfliteError(f"has its value in the file {name!r}: load the model by its path")
+        if Path(name).name != name:
+            raise TfliteError(f"has its value in {name!r}; expected a file in the folder of the model")
+        try:
+            return np.memmap(self._folder / name, dtype, "r", buffer["offset"], shape)
+        except (OSError, ValueError) as error:
+            raise TfliteError(f"has its value in {name!r}, which cannot be read: {error}") from error
 
     def _blocks(self, position: int, index: int) -> tuple[int, int, int]:
         fields = self._reader.table("BlockwiseQuantization", position, f"tensor {index}: quantization")
