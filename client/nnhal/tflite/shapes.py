@@ -18,6 +18,7 @@ from nnhal.tflite.folding.evaluator import GraphCall
 from nnhal.tflite.graph import TENSOR_DTYPES, Operator, Tensor, TfliteGraph
 from nnhal.tflite_schema import BuiltinOperator, TensorType
 from nnhal.tflite_schema.shapes.rule import (
+    RULES,
     UNKNOWN,
     UNKNOWN_RANK,
     Shape,
@@ -54,6 +55,8 @@ def output_shapes(graph: TfliteGraph, operator: Operator) -> Sequence[Shape]:
     unknown, the rule of the operator is tried with several lengths: what differs among the results is unknown, too. If
     values are unknown, only the rank follows, in the same way.
     """
+    if operator.code == BuiltinOperator.CUSTOM and operator.name not in RULES:
+        return [graph.tensors[index].shape for index in operator.outputs]  # LiteRT does not have it either
     if operator.code == BuiltinOperator.RESHAPE and (shape := _stated_shape(graph, operator)) is not None:
         return [shape]
     is_known = all(min(graph.tensors[index].shape, default=0) >= 0 for index in operator.inputs if index >= 0)

@@ -15,6 +15,7 @@ from nnhal.tflite_schema.enumerations import (
     LSTMKernelType,
     MirrorPadMode,
 )
+from nnhal.tflite_schema.shapes.rule import UNKNOWN_RANK
 from nnhal.types import Model
 
 _MAX_ELEMENTS = 16
@@ -146,7 +147,7 @@ def tensor_row(tensor: Tensor) -> dict[str, Any]:
         "tensor": tensor.index,
         "name": tensor.name,
         "type": TYPE_NAMES.get(tensor.type, str(tensor.type)),
-        "shape": list(tensor.shape),
+        "shape": None if tensor.shape == UNKNOWN_RANK else list(tensor.shape),
         "constant": tensor.is_constant,
     }
     if tensor.scales:
@@ -174,7 +175,8 @@ def tensor_text(row: Mapping[str, Any]) -> str:
     name = f"{row['name']}: " if row["name"] else ""
     kind = ", constant" if row["constant"] else ", state" if row.get("is_state") else ""
     quantization = quantization_text(row)
-    return f"{name}{row['type']} {row['shape']}{kind}{f', {quantization}' if quantization else ''}"
+    shape = "of unknown rank" if row["shape"] is None else row["shape"]
+    return f"{name}{row['type']} {shape}{kind}{f', {quantization}' if quantization else ''}"
 
 
 def _options(operator: Operator) -> Iterator[tuple[str, Any]]:
