@@ -193,6 +193,10 @@ class Lowering:
         is_temporary = graph.operands[position].lifetime == OperandLifeTime.TEMPORARY_VARIABLE
         return is_temporary and graph.use_counts[position] == count
 
+    def use_count(self, name: str) -> int:
+        """Return how many operations read an argument."""
+        return self.call.view.graph.use_counts[self.positions[name]]
+
     def spec(self, name: str) -> TensorSpec:
         """Return the type in which an argument is computed: float32 for float16, otherwise its own."""
         spec = spec_of(self.call.operand(name))

@@ -1,7 +1,7 @@
 """Layers that run a cell over a sequence.
 
-The engine keeps states in variables, which are zeros before each execution. So a sequence must start from zeros, and
-nothing may read its last state.
+The engine keeps states in variables, which are zeros before each execution. A state that is an input of the subgraph is
+written into its variable, and the last state of a layer of one direction is read from there.
 """
 
 from collections.abc import Sequence
@@ -19,13 +19,17 @@ def emit_layer(lower: Lowering, operator: str, names: Sequence[str], options: st
     """Emit a layer whose states start from zeros, with the inputs `names` and a table of options."""
     if lower.type("input") != OperandType.TENSOR_FLOAT32:
         raise Unsupported("the engine computes these layers in float32")
-    inputs = [_state(lower, name) if "_state" in name else _optional(lower, name) for name in names]
+    variables = {name: _state(lower, name) for name in names if "_state" in name}
+    inputs = [variables[name] if name in variables else _optional(lower, name) for name in names]
     arguments = lower.call.view.arguments
     assert arguments is not None
     count = 1 if fields.get("merge_outputs", operator.startswith("UNI")) else 2
-    for name in arguments.outputs[count:]:
-        if not lower.has_readers(name, 0):
-            raise Unsupported(f"the engine does not return {name}")
+    for name, variable in zip(arguments.outputs[count:], variables.values(), strict=False):
+        if lower.has_readers(name, 0):
+            continue
+        if not operator.startswith("UNI") or lower.use_count(name):
+            raise Unsupported(f"the engine does not return {name} to an operation")
+        lower.network.tensors[lower.positions[name]] = variable
     outputs = [lower.output(name) for name in arguments.outputs[:count]]
     lower.emit(operator, inputs, outputs, options, **fields)
 
@@ -35,7 +39,14 @@ def _optional(lower: Lowering, name: str) -> int:
 
 
 def _state(lower: Lowering, name: str) -> int:
-    """Return a variable for a state. The variable is zeros before each execution."""
-    if not lower.is_constant(name) or lower.call.array(name).any():
-        raise Unsupported(f"{name} is not a constant of zeros", f"{name} of constant zeros")
-    return lower.writer.tensor(FLOAT, lower.shape(name), is_variable=True)
+    """Return a variable for a state. Without a value from outside, it is zeros before each execution."""
+    tensors, position = lower.network.tensors, lower.positions[name]
+    if lower.is_constant(name):
+        if lower.call.array(name).any():
+            raise Unsupported(f"{name} is a constant other than zeros", f"{name} of zeros or of a value from outside")
+    elif position in tensors or lower.use_count(name) != 1:
+        raise Unsupported(f"{name} is the result of an operation, or has other readers")
+    variable = lower.writer.tensor(FLOAT, lower.shape(name), is_variable=True)
+    if not lower.is_constant(name):
+        tensors[position] = variable
+    return variable
