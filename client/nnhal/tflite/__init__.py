@@ -32,7 +32,7 @@ class _Options(NamedTuple):
 
     extension: bool
     shapes: "Shapes"
-    signature: str | None
+    subgraph: int | str
     folder: Path | None = None
 
 
@@ -67,7 +67,7 @@ def load(
         OSError: the file cannot be opened.
     """
     return _import_model(
-        _map_file(path), Path(path).name, _Options(extension, shapes or {}, signature, Path(path).parent)
+        _map_file(path), Path(path).name, _Options(extension, shapes or {}, _subgraph(signature), Path(path).parent)
     )
 
 
@@ -86,7 +86,7 @@ def parse(
     Raises:
         TfliteError: the contents are damaged, or a part of them is not supported.
     """
-    return _import_model(np.frombuffer(data, np.uint8), name, _Options(extension, shapes or {}, signature))
+    return _import_model(np.frombuffer(data, np.uint8), name, _Options(extension, shapes or {}, _subgraph(signature)))
 
 
 def inspect(
@@ -105,7 +105,7 @@ def inspect(
         OSError: the file cannot be opened.
     """
     data, name = np.fromfile(path, np.uint8), Path(path).name
-    return _run_stages(data, name, _Options(extension, shapes or {}, signature, Path(path).parent))[1]
+    return _run_stages(data, name, _Options(extension, shapes or {}, _subgraph(signature), Path(path).parent))[1]
 
 
 def metadata(path: str | os.PathLike[str]) -> "ModelMetadata | None":
@@ -135,6 +135,11 @@ def signatures(path: str | os.PathLike[str]) -> list[str]:
     with prefix_errors(Path(path).name):
         graphs = read(_map_file(path), Path(path).parent)
         return [signature.key for graph in graphs for signature in graph.signatures]
+
+
+def _subgraph(signature: str | None) -> int | str:
+    """Return the subgraph of a signature, for `import_model`."""
+    return 0 if signature is None else signature
 
 
 def __dir__() -> list[str]:

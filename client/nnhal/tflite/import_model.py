@@ -12,34 +12,45 @@ from nnhal.tflite.operands import ConstantStore
 from nnhal.tflite.reader import read
 from nnhal.tflite.report import ImportOutcome, ImportReport, OperatorReport
 from nnhal.tflite.shapes import Shapes
-from nnhal.tflite.variables import expose_variables
+from nnhal.tflite.variables import expose_states, expose_variables
 from nnhal.types import Bytes, Model, ModelState
 
 
 def import_model(
-    data: Bytes, *, extension: bool, shapes: Shapes, signature: str | None = None, folder: Path | None = None
+    data: Bytes,
+    *,
+    extension: bool,
+    shapes: Shapes,
+    subgraph: int | str = 0,
+    folder: Path | None = None,
+    stateful: bool = False,
 ) -> tuple[Model | None, ImportReport]:
     """Import a file: return the report, and the model unless an operator is refused or the report has a problem.
 
     `shapes` are those of inputs, in place of those of the file. With `extension`, operators that NNAPI lacks become
-    regions of the LiteRT extension. `signature` is the key of the subgraph; None is the main one. `folder` has
-    the files to which the file refers.
+    regions of the LiteRT extension. `subgraph` is the number of the subgraph that becomes the model, or the key of its
+    signature. `folder` has the files to which the file refers. If `stateful`, the states of recurrent layers become
+    inputs and outputs, too; otherwise, they are zeros before each execution.
 
     Raises:
         TfliteError: the file is damaged, or it does not have the signature or an input of the shape.
     """
     graphs = read(data, folder)
-    source = graphs[0] if signature is None else _signed_graph(graphs, signature)
-    graphs = (source, *graphs[1:])
+    number = subgraph if isinstance(subgraph, int) else _number_of(graphs, subgraph)
+    source = graphs[number] if isinstance(subgraph, int) else _with_names(graphs[number], subgraph)
+    graphs = (*graphs[:number], source, *graphs[number + 1 :])
     problems: list[str] = []
     try:
-        graph, state_operators, variables = expose_variables(graphs)
+        graph, state_operators, variables = expose_variables(graphs, number)
     except TfliteError as error:
         problems.append(str(error))
         graph, state_operators, variables = source, [], []
     problems += _problems_of_inputs_and_outputs(graph)
     folded = normalize(graph, shapes)
     graph = folded.graph
+    if stateful:
+        graph, states = expose_states(graph)
+        variables += states
     if not problems and not graph.operators:
         problems.append("has no operators that depend on its inputs")
     store = ConstantStore(data)
@@ -74,12 +85,17 @@ def import_model(
     return model, report
 
 
-def _signed_graph(graphs: Sequence[TfliteGraph], key: str) -> TfliteGraph:
-    """Return the subgraph that has a signature. Its inputs and outputs have the names of the signature."""
-    signed = {signature.key: (graph, signature) for graph in graphs for signature in graph.signatures}
-    if key not in signed:
-        raise TfliteError(f"has no signature {key!r}; there are {', '.join(map(repr, signed)) or 'none'}")
-    graph, signature = signed[key]
+def _number_of(graphs: Sequence[TfliteGraph], key: str) -> int:
+    """Return the number of the subgraph that has a signature."""
+    numbers = {signature.key: number for number, graph in enumerate(graphs) for signature in graph.signatures}
+    if key not in numbers:
+        raise TfliteError(f"has no signature {key!r}; there are {', '.join(map(repr, numbers)) or 'none'}")
+    return numbers[key]
+
+
+def _with_names(graph: TfliteGraph, key: str) -> TfliteGraph:
+    """Return a subgraph whose inputs and outputs have the names of a signature."""
+    signature = next(each for each in graph.signatures if each.key == key)
     names = {**signature.outputs, **signature.inputs}
     return replace(graph, tensors=tuple(replace(t, name=names.get(t.index, t.name)) for t in graph.tensors))
 

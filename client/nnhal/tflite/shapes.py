@@ -29,8 +29,8 @@ from nnhal.tflite_schema.shapes.rule import (
 )
 from nnhal.types import AnyArray
 
-Shapes = Mapping[str, Sequence[int | None]]
-"""Shapes by name of the input; None and 0 are unknown dimensions."""
+Shapes = Mapping[str, Sequence[int | None]] | Mapping[int, Sequence[int | None]]
+"""Shapes by name of the input; None and 0 are unknown dimensions. Shapes by index may have any rank."""
 _LENGTHS = (1, 2, 2520, 5040)
 """Samples of unknown lengths: 1 is broadcast or squeezed, large ones have many divisors."""
 
@@ -42,9 +42,12 @@ def set_shapes(graph: TfliteGraph, shapes: Shapes) -> TfliteGraph:
         TfliteError: there is no such input, or a shape has another rank or negative dimensions.
     """
     tensors = list(graph.tensors)
-    for name, shape in shapes.items():
-        tensor = _input(graph, name)
-        tensors[tensor.index] = replace(tensor, shape=_checked_shape(tensor, shape))
+    for key, shape in shapes.items():
+        if isinstance(key, int):
+            tensors[key] = replace(tensors[key], shape=tuple(length or UNKNOWN for length in shape))
+        else:
+            tensor = _input(graph, key)
+            tensors[tensor.index] = replace(tensor, shape=_checked_shape(tensor, shape))
     return replace(graph, tensors=tuple(tensors))
 
 

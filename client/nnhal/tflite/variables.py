@@ -12,7 +12,7 @@ import numpy as np
 from nnhal.tflite.errors import TfliteError, prefix_errors
 from nnhal.tflite.fold import fold
 from nnhal.tflite.graph import TENSOR_DTYPES, Operator, Tensor, TfliteGraph
-from nnhal.tflite_schema import BuiltinOperator, TensorType
+from nnhal.tflite_schema import ActivationFunctionType, BuiltinOperator, TensorType
 from nnhal.types import AnyArray
 
 VARIABLE_OPERATORS = frozenset(
@@ -23,6 +23,18 @@ VARIABLE_OPERATORS = frozenset(
         BuiltinOperator.CALL_ONCE,
     }
 )
+
+CELL_STATE = "state in tensor "
+"""First words of the names of states of recurrent layers, which have a tensor in place of a name."""
+_LSTM, _RNN, _SVDF = ((18, 19), range(1, 5)), ((4,), range(5)), ((4,), range(6))
+_STATES: dict[int, tuple[tuple[int, ...], range]] = {
+    BuiltinOperator.LSTM: _LSTM,
+    BuiltinOperator.RNN: _RNN,
+    BuiltinOperator.SVDF: _SVDF,
+    BuiltinOperator.UNIDIRECTIONAL_SEQUENCE_LSTM: _LSTM,
+    BuiltinOperator.UNIDIRECTIONAL_SEQUENCE_RNN: _RNN,
+}
+"""Inputs of recurrent layers that are states, and activations, if NNAPI's operation returns the states."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +53,10 @@ class Variable:
     initial: AnyArray
 
 
-def expose_variables(graphs: Sequence[TfliteGraph]) -> tuple[TfliteGraph, list[Operator], list[Variable]]:
-    """Replace the resource variables of the main subgraph by inputs and outputs.
+def expose_variables(
+    graphs: Sequence[TfliteGraph], subgraph: int = 0
+) -> tuple[TfliteGraph, list[Operator], list[Variable]]:
+    """Replace the resource variables of a subgraph by inputs and outputs.
 
     Returns:
         The graph, the operators that disappeared, and the variables.
@@ -50,11 +64,11 @@ def expose_variables(graphs: Sequence[TfliteGraph]) -> tuple[TfliteGraph, list[O
     Raises:
         TfliteError: an initial value is not a constant, or a variable has no name.
     """
-    graph = graphs[0]
+    graph = graphs[subgraph]
     removed = [operator for operator in graph.operators if operator.code in VARIABLE_OPERATORS]
     if not removed:
         return graph, [], []
-    rewriter = _Rewriter(graph)
+    rewriter = _Rewriter(graph, _assigned_elsewhere(graphs, subgraph))
     for operator in graph.operators:
         with prefix_errors(str(operator)):
             if operator.code == BuiltinOperator.CALL_ONCE:
@@ -65,11 +79,57 @@ def expose_variables(graphs: Sequence[TfliteGraph]) -> tuple[TfliteGraph, list[O
     return graph, removed, variables
 
 
+def expose_states(graph: TfliteGraph) -> tuple[TfliteGraph, list[Variable]]:
+    """Make inputs and outputs of the states of recurrent layers, if NNAPI's operation returns them.
+
+    Returns:
+        The graph, whose layers have their states as further outputs, and the states as variables.
+    """
+    tensors, operators, variables = list(graph.tensors), [], list[Variable]()
+    for operator in graph.operators:
+        states = [tensors[operator.inputs[position]] for position in _state_positions(graph, operator)]
+        first = len(tensors)
+        for after, state in enumerate(states, first):
+            tensors[state.index] = replace(state, is_variable=False)
+            tensors.append(replace(state, index=after, is_variable=False))
+            initial = np.zeros(state.shape, TENSOR_DTYPES[state.type])
+            variables.append(Variable(f"{CELL_STATE}{state.index}", state.index, after, initial))
+        operators.append(replace(operator, outputs=(*operator.outputs, *range(first, len(tensors)))))
+    inputs = (*graph.inputs, *(variable.before for variable in variables))
+    outputs = (*graph.outputs, *(variable.after for variable in variables))
+    changed = replace(graph, tensors=tuple(tensors), operators=tuple(operators), inputs=inputs, outputs=outputs)
+    return changed, variables
+
+
+def _state_positions(graph: TfliteGraph, operator: Operator) -> tuple[int, ...]:
+    """Return the inputs of an operator that are states, if it is a layer in float32 with the inputs of NNAPI's."""
+    positions, activations = _STATES.get(operator.code, ((), range(0)))
+    activation = operator.options.get("fused_activation_function", ActivationFunctionType.NONE)
+    if activation not in activations or len(operator.inputs) <= max(positions):
+        return ()
+    if operator.options.get("diagonal_recurrent_tensors"):
+        return ()
+    is_float = all(graph.tensors[index].type == TensorType.FLOAT32 for index in operator.inputs if index >= 0)
+    states = [graph.tensors[operator.inputs[position]] for position in positions]
+    return positions if is_float and all(state.is_variable and min(state.shape) > 0 for state in states) else ()
+
+
 def _variable_name(operator: Operator) -> str:
     name = "/".join(filter(None, (operator.options.get(part) for part in ("container", "shared_name"))))
     if not name:
         raise TfliteError("a variable has no name")
     return name
+
+
+def _assigned_elsewhere(graphs: Sequence[TfliteGraph], subgraph: int) -> set[str]:
+    """Return the variables that other subgraphs assign, such as those of other signatures."""
+    initial = {operator.options.get("init_subgraph_index") for graph in graphs for operator in graph.operators}
+    names = set()
+    for graph in (graph for i, graph in enumerate(graphs) if i not in initial | {subgraph}):
+        handles = {each.outputs[0]: each for each in graph.operators if each.code == BuiltinOperator.VAR_HANDLE}
+        assigned = {each.inputs[0] for each in graph.operators if each.code == BuiltinOperator.ASSIGN_VARIABLE}
+        names |= {_variable_name(handles[index]) for index in assigned & handles.keys()}
+    return names
 
 
 def _initial_values(graphs: Sequence[TfliteGraph], operator: Operator) -> dict[str, AnyArray]:
@@ -91,8 +151,9 @@ def _initial_values(graphs: Sequence[TfliteGraph], operator: Operator) -> dict[s
 
 
 class _Rewriter:
-    def __init__(self, graph: TfliteGraph) -> None:
+    def __init__(self, graph: TfliteGraph, shared: set[str]) -> None:
         self._graph = graph
+        self._shared = shared
         self._tensors = list(graph.tensors)
         self._operators: list[Operator] = []
         self._handles: dict[int, str] = {}
@@ -134,11 +195,11 @@ class _Rewriter:
         return self._current[name]
 
     def finish(self) -> tuple[TfliteGraph, list[Variable]]:
-        """Return the graph and its variables. A variable that is never assigned is a constant."""
+        """Return the graph and its variables. A variable that no subgraph assigns is a constant."""
         variables = []
         for name, before in self._before.items():
             initial = self._initial_value(name, self._tensors[before])
-            if self._current[name] == before:
+            if self._current[name] == before and name not in self._shared:
                 self._tensors[before] = replace(self._tensors[before], folded=initial)
             else:
                 variables.append(Variable(name, before, self._current[name], initial))

@@ -3,10 +3,13 @@
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nnhal import tflite
 from nnhal.tflite import TfliteError
+from nnhal.tflite.import_model import import_model
+from nnhal.tflite.variables import CELL_STATE
 from nnhal.types import OperandLifeTime, OperationType
 from tests.nnhal.tflite.build import Op, Tensor, arguments, build, listing, options, value_of
 
@@ -149,3 +152,31 @@ def test_states_are_zeros() -> None:
 def test_what_nnapi_computes_otherwise_is_refused(op: Op, reason: str) -> None:
     with pytest.raises(TfliteError, match=reason):
         tflite.parse(build(op), extension=False)
+
+
+@pytest.mark.parametrize(
+    ("op", "last"),
+    [
+        (rnn(), "-> out1 out0"),
+        (lstm(), "-> tmp23 out1 out2 out0"),
+        (Op("UNIDIRECTIONAL_SEQUENCE_RNN", [sequence(), *rnn_cell()], [result(steps=True)]), "-> out0 out1"),
+    ],
+    ids=lambda value: value.name if isinstance(value, Op) else "",
+)
+def test_states_can_be_inputs_and_outputs(op: Op, last: str) -> None:
+    model, report = import_model(np.frombuffer(build(op), np.uint8), extension=False, shapes={}, stateful=True)
+    assert model is not None and report.regions == 0
+    (line,) = listing(model)
+    assert line.endswith(last), line
+    assert [(state.input_index, state.output_index) for state in model.states] == [
+        (number, number) for number in range(1, len(model.main.output_indexes))
+    ]
+    assert all(state.name.startswith(CELL_STATE) and not state.initial.any() for state in model.states)
+
+
+@pytest.mark.parametrize(
+    "op", [lstm(NONE), rnn(5), lstm(state_=Tensor((BATCHES, UNITS), "FLOAT16", more={"isVariable": True}))]
+)
+def test_layer_that_nnapi_lacks_keeps_its_states_to_itself(op: Op) -> None:
+    report = import_model(np.frombuffer(build(op), np.uint8), extension=True, shapes={}, stateful=True)[1]
+    assert all(len(each.operator.outputs) == 1 for each in report.operators)

@@ -1,9 +1,10 @@
 """Recurrent layers: LSTM, RNN and SVDF, and the layers that run an LSTM or an RNN over a sequence.
 
 In TFLite their states are variable tensors. Here each execution starts with the state that a new interpreter has:
-zeros.
+zeros. If the states are inputs of the model (`variables.expose_states`), the layer returns them as further outputs.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -42,9 +43,8 @@ def lstm(call: OperatorCall) -> None:
         inputs += [_optional(call, position) for position in _NORM]
     batches, units = call.operand(states[1]).dimensions
     gates = _GATES if call.has_input(1) else _GATES - 1
-    scratch = replace(call.output(), dimensions=(batches, units * gates))
-    unread = [call.add(each) for each in (scratch, *map(_temporary, map(call.operand, states)))]
-    call.emit(OperationType.LSTM, inputs, [*unread, call.write(0)])
+    scratch = call.add(replace(call.output(), dimensions=(batches, units * gates)))
+    call.emit(OperationType.LSTM, inputs, [scratch, *_next_states(call, states), call.write(0)])
 
 
 @converter(BuiltinOperator.UNIDIRECTIONAL_SEQUENCE_LSTM)
@@ -76,9 +76,8 @@ def rnn(call: OperatorCall) -> None:
     """Convert one step of an RNN."""
     _require_float(call, 0, 1, 2, 3)
     state = _state(call, 4)
-    unread = call.add(_temporary(call.operand(state)))
     inputs = [*(call.input(position) for position in range(4)), state, _rnn_activation(call)]
-    call.emit(OperationType.RNN, inputs, [unread, call.write(0)])
+    call.emit(OperationType.RNN, inputs, [*_next_states(call, [state]), call.write(0)])
 
 
 @converter(BuiltinOperator.UNIDIRECTIONAL_SEQUENCE_RNN)
@@ -107,10 +106,9 @@ def svdf(call: OperatorCall) -> None:
     """Convert one step of an SVDF."""
     _require_float(call, 0, 1, 2, 3)
     state = _state(call, 4)
-    unread = call.add(_temporary(call.operand(state)))
     inputs = [*(call.input(position) for position in range(3)), _optional(call, 3), state]
     inputs += [call.int32_scalar(call.option("rank")), call.activation()]
-    call.emit(OperationType.SVDF, inputs, [unread, call.write(0)])
+    call.emit(OperationType.SVDF, inputs, [*_next_states(call, [state]), call.write(0)])
 
 
 def _require_float(call: OperatorCall, *positions: int) -> None:
@@ -149,8 +147,10 @@ def _omitted(call: OperatorCall) -> int:
 
 
 def _state(call: OperatorCall, position: int) -> int:
-    """Return the operand of a state: zeros."""
+    """Return the operand of a state: zeros, or an input of the model."""
     tensor, state = call.tensor(position), call.description(position)
+    if not tensor.is_variable and len(call.operator.outputs) > 1:
+        return call.input(position)
     if not tensor.is_variable:
         raise TfliteError(f"{tensor} is a state, but not a variable")
     if state.type != OperandType.TENSOR_FLOAT32:
@@ -158,5 +158,8 @@ def _state(call: OperatorCall, position: int) -> int:
     return call.constant(np.zeros(state.dimensions, np.float32), state)
 
 
-def _temporary(operand: Operand) -> Operand:
-    return Operand(operand.type, operand.dimensions)
+def _next_states(call: OperatorCall, states: Sequence[int]) -> list[int]:
+    """Return the operands of the states after an execution, which nothing reads unless they are outputs."""
+    if len(call.operator.outputs) > 1:
+        return [call.write(number) for number in range(1, len(call.operator.outputs))]
+    return [call.add(Operand(state.type, state.dimensions)) for state in map(call.operand, states)]
