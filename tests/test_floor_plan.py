@@ -125,6 +125,7 @@ ANOTHER_ROLE = {
     "driver/nnhal_driver/backends/litert/subgraph.py": "CpuRef runs operations that the engine fails to run",
     "tools/nnhal_tools/bench/paths.py": "measures services beside the engine alone",
     "tools/nnhal_tools/cli/compare.py": "compares two backends, by default these",
+    "tools/dev/documents/litert.py": "documents the interpreter that replaces the engine's",
     "tools/dev/documents/tflite.py": "documents TensorFlow Lite's operators and the extension that runs them",
     "tools/dev/train_digits.py": "writes the demo's model, and checks it with the engine alone",
 }

@@ -1,0 +1,1 @@
+"""Tests of the drop-in interpreter: the same programs with LiteRT and with nnhal."""

@@ -1,0 +1,14 @@
+"""Services of the drop-in interpreter: one for the tests of a process, which ends with them."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from nnhal.litert import devices
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _close_devices() -> Iterator[None]:
+    yield
+    while devices._devices:
+        devices._devices.popitem()[1].close()
