@@ -10,8 +10,8 @@ from importlib import import_module
 from tools.dev.documents.markdown import COMMAND, Documents, stale, write
 
 NAMES = (
-    *("contract", "fidelity", "limits", "native_types", "ndk", "ndk_sources", "operation_arguments", "operations"),
-    *("rules", "settings", "tflite"),
+    *("contract", "fidelity", "limits", "litert", "native_types", "ndk", "ndk_sources", "operation_arguments"),
+    *("operations", "rules", "settings", "tflite"),
 )
 
 
