@@ -162,6 +162,7 @@ class Signature:
     """Constraints that model validation checks for one operation type.
 
     Attributes:
+        scale_checks: further checks, of scales and zero points.
         quantization: quantization of the outputs (V-RUN-05). None if the model may choose it, or if it depends on
             values, so that only the shape rule can check it.
         elementwise: whether each element of the output is computed independently, with broadcasting.
@@ -174,6 +175,7 @@ class Signature:
     rows: tuple[Mapping[str, int], ...] = field(hash=False)
     ranks: Mapping[str, Rank] = field(hash=False)
     checks: tuple[Check, ...] = ()
+    scale_checks: tuple[Check, ...] = ()
     quantization: Quantization | None = field(default=None, hash=False)
     elementwise: bool = False
     batchwise: bool = False
@@ -202,8 +204,11 @@ class Signature:
         source = inputs[[argument.name for argument in self.inputs[0].required].index(self.quantization)]
         return (source.scale, source.zero_point) if source.type == output.type else None
 
-    def bind(self, inputs: Sequence[Operand], outputs: Sequence[Operand]) -> Arguments | str:
-        """Return the operands by argument name, or an error message if they fit no form of the signature."""
+    def bind(self, inputs: Sequence[Operand], outputs: Sequence[Operand], *, scales: bool = True) -> Arguments | str:
+        """Return the operands by argument name, or an error message if they fit no form of the signature.
+
+        `scales` tells whether to check scales and zero points, too.
+        """
         candidates = [
             (form, arguments) for form in self.inputs if (arguments := form.of_length(len(inputs))) is not None
         ]
@@ -217,7 +222,8 @@ class Signature:
         for form, arguments in candidates:
             mismatch = self._nearest_mismatch((*arguments, *results), operands, len(inputs))
             if mismatch is None:
-                return self._apply_checks(form.name, arguments, results, operands)
+                bound = self._bound(form.name, arguments, results, operands)
+                return self._error(bound, (*self.checks, *(self.scale_checks if scales else ()))) or bound
             mismatches.append(mismatch)
         return min(mismatches, key=itemgetter(0))[1]
 
@@ -235,22 +241,24 @@ class Signature:
                 best = len(wrong), _mismatch_message(arguments, operands, expected, wrong, inputs)
         return best
 
-    def _apply_checks(
+    def _bound(
         self, form: str, inputs: Sequence[Argument], outputs: Sequence[Argument], operands: Sequence[Operand]
-    ) -> Arguments | str:
+    ) -> Arguments:
         names = [argument.name for argument in (*inputs, *outputs)]
-        bound = Arguments(
+        return Arguments(
             form,
             tuple(names[: len(inputs)]),
             tuple(names[len(inputs) :]),
             frozenset(argument.name for argument in (*inputs, *outputs) if argument.optional),
             dict(zip(names, operands, strict=True)),
         )
+
+    def _error(self, bound: Arguments, checks: Sequence[Check]) -> str | None:
         for name, operand in bound.operands.items():
             rank = self.ranks.get(name) or self.ranks.get(name.rstrip("0123456789"))
             if rank is not None and (message := _rank_error(name, operand, rank)):
                 return message
-        return next((message for check in self.checks if (message := check(bound))), bound)
+        return next((message for check in checks if (message := check(bound))), None)
 
 
 def _alternatives(lists: Sequence[ArgumentList]) -> str:
@@ -299,6 +307,7 @@ def signature(
     types: str = "",
     ranks: Mapping[str, Rank] | None = None,
     checks: Sequence[Check] = (),
+    scale_checks: Sequence[Check] = (),
     quantization: Quantization | None = None,
     elementwise: bool = False,
     batchwise: bool = False,
@@ -318,6 +327,7 @@ def signature(
         rows,
         ranks or {},
         tuple(checks),
+        tuple(scale_checks),
         quantization,
         elementwise,
         batchwise,

@@ -1,6 +1,6 @@
 """Conversion of finished models to models of the HAL."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +12,7 @@ from nnhal.types import (
     ExtensionNameAndPrefix,
     Memory,
     Model,
+    OperandLifeTime,
     Subgraph,
     is_extension,
 )
@@ -26,6 +27,25 @@ def to_hal_model(model: NdkModel) -> Model:
         NdkError: BAD_DATA: an operation belongs to an extension that the process has not asked for.
     """
     return _ModelConversion().convert(model)
+
+
+def without_operations(model: Model, left_out: Collection[int]) -> Model:
+    """Return a model without some operations of its main subgraph. Their results become inputs."""
+    if not left_out:
+        return model
+    main, operands = model.main, list(model.main.operands)
+    operations = tuple(operation for number, operation in enumerate(main.operations) if number not in left_out)
+    missing = tuple(index for number in left_out for index in main.operations[number].outputs)
+    outputs = tuple(index for index in main.output_indexes if index not in missing)
+    if operations and not outputs:  # V-SUBGRAPH-03
+        outputs = operations[-1].outputs
+    for indexes, lifetime in (
+        (missing, OperandLifeTime.SUBGRAPH_INPUT),
+        (outputs, OperandLifeTime.SUBGRAPH_OUTPUT),
+    ):
+        for index in indexes:
+            operands[index] = replace(operands[index], lifetime=lifetime)
+    return replace(model, main=Subgraph(tuple(operands), operations, (*main.input_indexes, *missing), outputs))
 
 
 class _ModelConversion:

@@ -223,12 +223,24 @@ class NdkModel:
         signature = SIGNATURES.get(operation.type)
         if signature is None:
             raise bad_data(f"there is no operation {operation.type}")
-        bound = signature.bind(inputs, outputs)
+        bound = signature.bind(inputs, outputs, scales=False)  # Android leaves scales to the preparation
         if isinstance(bound, str):
             raise bad_data(f"{name}: {bound}")
         for argument, operand in zip(bound.inputs, inputs, strict=True):
             if operand.lifetime == OperandLifeTime.NO_VALUE and argument not in bound.optional:
                 raise bad_data(f"{name}: {argument} has no value")
+
+    @property
+    def invalid_scales(self) -> frozenset[int]:
+        """Operations whose scales no device accepts, by their position in the order of execution."""
+        return frozenset(
+            position for position, operation in enumerate(self.operations) if self._has_bad_scale(operation)
+        )
+
+    def _has_bad_scale(self, operation: Operation) -> bool:
+        signature = SIGNATURES.get(operation.type)
+        operands = ([self.operand(i) for i in indexes] for indexes in (operation.inputs, operation.outputs))
+        return signature is not None and isinstance(signature.bind(*operands), str)
 
     def identify(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         """Declare the inputs and outputs.

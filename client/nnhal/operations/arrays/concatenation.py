@@ -25,7 +25,8 @@ signature(
     inputs="axis input:T+",
     outputs="output:T",
     types=FLOATS_INT32_QUANT8,
-    checks=[same_quantization(), rank_difference(1)],
+    checks=[rank_difference(1)],
+    scale_checks=[same_quantization()],
     quantization="input",
 )
 

@@ -45,6 +45,7 @@ signature(
     outputs="output:T",
     types=FLOATS_INT32_QUANT8,
     ranks={"paddings": 2},
-    checks=[_check_paddings_shape, same_quantization(), rank_difference(0)],
+    checks=[_check_paddings_shape, rank_difference(0)],
+    scale_checks=[same_quantization()],
     quantization="input",
 )

@@ -44,6 +44,7 @@ signature(
     outputs="output:T",
     types=FLOATS_INT32_QUANT8,
     ranks={"axis": 1},
-    checks=[_check_single_axis, same_quantization(), rank_difference(0)],
+    checks=[_check_single_axis, rank_difference(0)],
+    scale_checks=[same_quantization()],
     quantization="input",
 )

@@ -35,7 +35,7 @@ signature(
     outputs="output:T",
     types=FLOATS_INT32_QUANT8,
     ranks=_RANKS,
-    checks=[_check_output_scale],
+    scale_checks=[_check_output_scale],
     elementwise=True,
 )
 
