@@ -39,6 +39,14 @@ def import_model(
     number = subgraph if isinstance(subgraph, int) else _number_of(graphs, subgraph)
     source = graphs[number] if isinstance(subgraph, int) else _with_names(graphs[number], subgraph)
     graphs = (*graphs[:number], source, *graphs[number + 1 :])
+    return import_graphs(graphs, number, extension=extension, shapes=shapes, stateful=stateful)
+
+
+def import_graphs(
+    graphs: Sequence[TfliteGraph], number: int = 0, *, extension: bool, shapes: Shapes, stateful: bool = False
+) -> tuple[Model | None, ImportReport]:
+    """Import one of the subgraphs of a file, like `import_model`."""
+    source = graphs[number]
     problems: list[str] = []
     try:
         graph, state_operators, variables = expose_variables(graphs, number)
@@ -53,7 +61,7 @@ def import_model(
         variables += states
     if not problems and not graph.operators:
         problems.append("has no operators that depend on its inputs")
-    store = ConstantStore(data)
+    store = ConstantStore(source.data)
     lowering = ModelLowering(store, extension=extension)
     lowered = lower(graph, lowering)
     reports = [
