@@ -1,4 +1,7 @@
-"""Build of `libneuralnetworks.so` with the system's C compiler, for the Python environment that builds it."""
+"""Build of C libraries with the system's C compiler, for the Python environment that builds them.
+
+One is `libneuralnetworks.so`. Others share its runtime, which hosts Python.
+"""
 
 import hashlib
 import os
@@ -7,24 +10,40 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
 
-LIBRARY = "libneuralnetworks.so"
-SOURCES = ("runtime.c", "entry_points.c")
 _FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra")
 # nodelete: the interpreter cannot be unloaded with the library
-_LINK_FLAGS = (f"-Wl,-soname,{LIBRARY}", "-Wl,-z,nodelete", "-Wl,-z,relro,-z,now", "-ldl", "-lpthread")
+_LINK_FLAGS = ("-Wl,-z,nodelete", "-Wl,-z,relro,-z,now", "-ldl", "-lpthread")
 
 
 class BuildError(Exception):
     """The library cannot be built."""
 
 
-def native_folder() -> Path:
-    """Return the folder of the C sources; the header is in `include`."""
-    with as_file(files(__package__).joinpath("native")) as folder:
+def native_folder(package: str = "nnhal_ndk") -> Path:
+    """Return the folder of the C sources of a package; the header of NNAPI is in `include`."""
+    with as_file(files(package).joinpath("native")) as folder:
         return folder
+
+
+@dataclass(frozen=True)
+class NativeLibrary:
+    """A library: its file name, the package that it calls, and its source besides the runtime."""
+
+    name: str
+    package: str
+    source: str
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """Folders of its sources: its own and that of the runtime."""
+        return tuple(dict.fromkeys((native_folder(self.package), native_folder())))
+
+
+NDK = NativeLibrary("libneuralnetworks.so", "nnhal_ndk", "entry_points.c")
 
 
 def include_folder() -> Path:
@@ -41,16 +60,16 @@ def python_library() -> Path | None:
     return next((path for path in candidates if path.is_file()), None)
 
 
-def default_folder() -> Path:
+def default_folder(library: NativeLibrary = NDK) -> Path:
     """Return the folder of the library that this environment uses, below the user's cache."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "nnhal" / "ndk" / _fingerprint()
+    return Path(base) / "nnhal" / library.package.removeprefix("nnhal_") / _fingerprint(library)
 
 
-def _fingerprint() -> str:
+def _fingerprint(library: NativeLibrary) -> str:
     """Return a name that changes with everything that the library depends on."""
     digest = hashlib.sha256(repr(_definitions()).encode())
-    for path in sorted(native_folder().rglob("*.[ch]")):
+    for path in sorted(path for folder in library.folders for path in folder.rglob("*.[ch]")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -69,38 +88,38 @@ def _definitions() -> dict[str, str]:
     }
 
 
-def build(folder: Path | None = None, *, flags: tuple[str, ...] = ()) -> Path:
-    """Compile the library and return its path.
+def build(folder: Path | None = None, *, library: NativeLibrary = NDK, flags: tuple[str, ...] = ()) -> Path:
+    """Compile a library and return its path.
 
     Args:
         folder: where to put it; by default the folder of this environment.
+        library: the library.
         flags: further options of the compiler, for example `-fsanitize=thread`.
 
     Raises:
         BuildError: there is no compiler, or it fails.
     """
-    target = folder or default_folder()
+    target = folder or default_folder(library)
     target.mkdir(parents=True, exist_ok=True)
-    native = native_folder()
+    own, runtime = native_folder(library.package), native_folder()
     definitions = [f'-D{name}="{value}"' for name, value in _definitions().items()]
+    inputs = [f"-I{runtime}", f"-I{runtime / 'include'}", str(runtime / "runtime.c"), str(own / library.source)]
     with tempfile.TemporaryDirectory(dir=target) as temporary:
-        output = Path(temporary) / LIBRARY
-        sources = [str(native / source) for source in SOURCES]
-        include = f"-I{native / 'include'}"
-        command = [_compiler(), *_FLAGS, *flags, *definitions, include, *sources, "-o", str(output), *_LINK_FLAGS]
-        _compile(command)
-        output.replace(target / LIBRARY)  # atomic, so that another process never loads a half of it
-    return target / LIBRARY
+        output = Path(temporary) / library.name
+        link = ["-o", str(output), f"-Wl,-soname,{library.name}", *_LINK_FLAGS]
+        _compile([_compiler(), *_FLAGS, *flags, *definitions, *inputs, *link])
+        output.replace(target / library.name)  # atomic, so that another process never loads a half of it
+    return target / library.name
 
 
-def find_or_build() -> Path:
-    """Return the library of this environment, and build it if there is none yet.
+def find_or_build(library: NativeLibrary = NDK) -> Path:
+    """Return a library of this environment, and build it if there is none yet.
 
     Raises:
         BuildError: see `build`.
     """
-    path = default_folder() / LIBRARY
-    return path if path.is_file() else build()
+    path = default_folder(library) / library.name
+    return path if path.is_file() else build(library=library)
 
 
 def run_check() -> str:

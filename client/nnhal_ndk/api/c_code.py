@@ -165,7 +165,8 @@ def entry_points() -> str:
     """Return the C file with all functions of the library."""
     headers = ("android/NeuralNetworksExtensions.h", "functions.h", "runtime.h")
     includes = "".join(f'#include "{header}"\n' for header in headers)
-    return f"{_GENERATED}\n{includes}\n" + "\n".join(map(_entry_point, FUNCTIONS))
+    library = 'const Library THIS_LIBRARY = {"libneuralnetworks", "nnhal_ndk.entry", FUNCTION_COUNT};\n'
+    return f"{_GENERATED}\n{includes}\n{library}\n" + "\n".join(map(_entry_point, FUNCTIONS))
 
 
 def _entry_point(function: Function) -> str:

@@ -15,7 +15,7 @@ from nnhal_ndk.execution.execution import NdkBurst, NdkExecution
 from nnhal_ndk.execution.memory import NdkMemory, copy_memory, map_descriptor
 from nnhal_ndk.execution.memory_desc import NdkMemoryDesc, allocate_memory
 from nnhal_ndk.extensions import PREFIXES, supports_extension
-from nnhal_ndk.model.convert import to_hal_model
+from nnhal_ndk.model.convert import to_hal_model, without_operations
 from nnhal_ndk.model.model import NdkModel
 from nnhal_ndk.objects import OBJECTS
 from nnhal_ndk.results import NdkError, bad_data, op_failed, unexpected_null
@@ -57,10 +57,12 @@ def _supported_operations(model: NdkModel, devices: bytes) -> bytes:
     if devices:  # Android checks the number of devices before the state of the model, and the devices after it
         model.require_finished()
     listed = _devices(devices)
-    hal_model = to_hal_model(model)
-    answers = [device.hal.supported_operations(hal_model) for device in listed]
+    refused = model.invalid_scales
+    kept = [position for number, position in enumerate(model.order) if number not in refused]
+    hal_model = without_operations(to_hal_model(model), refused)
+    answers = [device.hal.supported_operations(hal_model) for device in listed] if kept else []
     result = bytearray(len(model.order))
-    for position, supported in zip(model.order, zip(*answers, strict=True), strict=True):
+    for position, supported in zip(kept, zip(*answers, strict=True), strict=True):
         result[position] = any(supported)
     return bytes(result)
 

@@ -4,6 +4,8 @@
 #include "functions.h"
 #include "runtime.h"
 
+const Library THIS_LIBRARY = {"libneuralnetworks", "nnhal_ndk.entry", FUNCTION_COUNT};
+
 NNHAL_API int64_t ANeuralNetworks_getRuntimeFeatureLevel(void) {
     return 1000008;
 }

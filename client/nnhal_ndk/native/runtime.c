@@ -1,4 +1,4 @@
-/* The interpreter behind libneuralnetworks.so: joins the one of its process, or starts one; and calls into it.
+/* The interpreter behind a C library: joins the one of its process, or starts one; and calls into it.
  *
  * All functions of Python are found by name at run time, so that one library serves hosts with any version of Python,
  * and none. They belong to Python's stable ABI, except PyOS_*Fork*.
@@ -6,8 +6,6 @@
 
 #define _GNU_SOURCE
 #include "runtime.h"
-
-#include "functions.h"
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -100,7 +98,7 @@ static __thread bool holds_fork = false;
 static __thread int fork_lock = LOCK_HELD;
 
 static void report(const char* what, const char* detail) {
-    fprintf(stderr, "libneuralnetworks: %s%s%s\n", what, *detail ? ": " : "", detail);
+    fprintf(stderr, "%s: %s%s%s\n", THIS_LIBRARY.name, what, *detail ? ": " : "", detail);
 }
 
 static const char* setting(const char* variable, const char* otherwise) {
@@ -214,18 +212,18 @@ static void on_exit_of_process(void) {
     python.PyGILState_Release(lock);
 }
 
-/* Takes the functions of nnhal_ndk. Several threads may do so at once, with the same result. */
+/* Takes the functions of the library's package. Several threads may do so at once, with the same result. */
 static bool take_functions(void) {
     static MethodDefinition exit_definition = {"finish", on_exit_of_python, METH_NOARGS, NULL};
-    Object* module = python.PyImport_ImportModule("nnhal_ndk.entry");
+    Object* module = python.PyImport_ImportModule(THIS_LIBRARY.module);
     Object* start = module != NULL ? python.PyObject_GetAttrString(module, "start") : NULL;
     Object* finish = start != NULL ? python.PyCFunction_NewEx(&exit_definition, NULL, NULL) : NULL;
     Object* answer =
         finish != NULL ? python.PyObject_CallFunction(start, "Oi", finish, (int)owns_interpreter) : NULL;
     if (answer == NULL) return false;
     long count = python.PyTuple_Size(answer) - 1;
-    if (count != FUNCTION_COUNT) {
-        report("this library and the installed nnhal differ in version", "run `nnhal ndk build` again");
+    if (count != THIS_LIBRARY.function_count) {
+        report("this library and the installed nnhal differ in version", "build it again");
         return false;
     }
     if (atomic_load(&ready)) return true;
@@ -255,7 +253,7 @@ static bool import_functions(void) {
         taken = take_functions();
     }
     if (!taken && python.PyErr_Occurred()) {
-        report("the package nnhal_ndk cannot be imported", "install nnhal[ndk] in the environment of this program");
+        report("nnhal cannot be imported", "install nnhal[ndk] in the environment of this program");
         python.PyErr_Print();
     }
     python.PyGILState_Release(lock);
@@ -407,6 +405,15 @@ static bool bytes_of(Call* call, int position, char** data, long* size) {
     if (python.PyBytes_AsStringAndSize(found, data, size) == 0) return true;
     python.PyErr_Clear();
     return false;
+}
+
+bool take_data(Call* call, int position, const void** data, size_t* size) {
+    char* bytes = NULL;
+    long length = 0;
+    if (!bytes_of(call, position, &bytes, &length)) return false;
+    *data = bytes;
+    *size = (size_t)length;
+    return true;
 }
 
 bool take_string(Call* call, int position, const char** text) {

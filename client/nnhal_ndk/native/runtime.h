@@ -1,4 +1,4 @@
-/* Calls from the C functions of libneuralnetworks.so to the Python package nnhal_ndk.
+/* Calls from the C functions of a library to its Python package: nnhal_ndk, or nnhal_delegate.
  *
  * An entry point checks its pointers, begins a call, pushes its arguments, invokes the Python function, takes its
  * results, and ends the call. Python gets numbers, copies of arrays, and memoryviews of buffers: never a raw pointer.
@@ -16,6 +16,15 @@
 #define NNHAL_API __attribute__((visibility("default")))
 
 enum { MAX_ARGUMENTS = 16, MAX_RANK = 1024 };
+
+/** The library that this runtime is part of. */
+typedef struct {
+    const char* name;   /* for messages */
+    const char* module; /* its function `start` returns the Python functions */
+    int function_count;
+} Library;
+
+extern const Library THIS_LIBRARY;
 
 /** A call in progress. `code` is the result of the C function. */
 typedef struct {
@@ -53,6 +62,8 @@ bool take_signed(Call* call, int position, int64_t* value);
 bool take_unsigned(Call* call, int position, uint64_t* value);
 /** Text that lives until the process ends. */
 bool take_string(Call* call, int position, const char** text);
+/** Bytes that live until the call ends. */
+bool take_data(Call* call, int position, const void** data, size_t* size);
 /** Copies all bytes of a result. */
 void take_bytes(Call* call, int position, void* target);
 
