@@ -1,0 +1,1 @@
+"""Tests of the delegate in hosts in Python and C."""
