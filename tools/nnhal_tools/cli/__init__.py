@@ -13,6 +13,7 @@ from nnhal_tools.cli.admin import commands, top
 from nnhal_tools.cli.command_line import CommandLine
 from nnhal_tools.cli.fleet import commands as fleet_commands
 from nnhal_tools.cli.ndk.commands import ndk
+from nnhal_tools.cli.ndk.delegate import delegate
 from nnhal_tools.cli.security_options import with_security
 from nnhal_tools.cli.services import quarantine, serve, token
 from nnhal_tools.cli.services.serve_options import ServeCommand
@@ -43,6 +44,7 @@ app.command()(backends.new_backend)
 app.add_typer(backends.backends, name="backends")
 app.add_typer(cache.cache, name="cache")
 app.add_typer(ndk, name="ndk")
+app.add_typer(delegate, name="delegate")
 app.add_typer(quarantine.quarantine, name="quarantine")
 app.add_typer(token.token, name="token")
 app.add_typer(commands.admin, name="admin")

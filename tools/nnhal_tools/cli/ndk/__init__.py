@@ -1,1 +1,1 @@
-"""Commands for `libneuralnetworks.so`, the C library of NNAPI."""
+"""Commands for the C libraries: `libneuralnetworks.so` and `libnnhal_delegate.so`."""
