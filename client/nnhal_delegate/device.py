@@ -44,9 +44,14 @@ class RefusedNodes(Exception):
 
 
 class Program(NamedTuple):
-    """A model, and its preparation, which may be in progress."""
+    """A model, and its preparation, which may be in progress.
+
+    Attributes:
+        scalars: positions of the outputs that have rank 0 in LiteRT. An operand has none.
+    """
 
     model: Model
+    scalars: frozenset[int]
     preparation: "nnhal.Preparation[nnhal.PreparedModel]"
 
     @property
@@ -99,10 +104,10 @@ class DelegateDevice:
             HalError: the device is gone, and nothing replaces it.
         """
         assert self._device is not None
-        model = self._import(graph, shapes)
+        model, scalars = self._import(graph, shapes)
         try:
             is_cached = self._is_cached(self._device, model)
-            program = self._prepare(self._device, model)
+            program = self._prepare(self._device, model, scalars)
             if not is_cached:
                 program.preparation.result()
             return program
@@ -113,7 +118,8 @@ class DelegateDevice:
             reasons = {} if is_lost else self._unsupported(self._device, model, error)
             raise RefusedNodes(reasons or _for_all(graph, str(error))) from None
 
-    def _import(self, graph: TfliteGraph, shapes: Shapes) -> Model:
+    def _import(self, graph: TfliteGraph, shapes: Shapes) -> tuple[Model, frozenset[int]]:
+        """Return a model, and the positions of its outputs of rank 0."""
         try:
             model, report = import_graphs([graph], extension=self._extension, shapes=shapes)
         except TfliteError as error:
@@ -122,7 +128,8 @@ class DelegateDevice:
         reasons = {each.operator.index: each.reason for each in refused if each.operator.index >= 0}
         if model is None:
             raise RefusedNodes(reasons or _for_all(graph, report.refusals()[0]))
-        return model
+        outputs = (report.graph.tensors[index] for index in report.graph.outputs)
+        return model, frozenset(position for position, tensor in enumerate(outputs) if not tensor.shape)
 
     def _unsupported(self, device: nnhal.Device, model: Model, error: HalError) -> dict[int, str]:
         """Return the nodes that the device does not support, with reasons, after a preparation has failed."""
@@ -140,8 +147,8 @@ class DelegateDevice:
             for node in _NODE.findall(model.operation_names[number])
         }
 
-    def _prepare(self, device: nnhal.Device, model: Model) -> Program:
-        return Program(model, device.prepare(model, **self.options.preparation))
+    def _prepare(self, device: nnhal.Device, model: Model, scalars: frozenset[int]) -> Program:
+        return Program(model, scalars, device.prepare(model, **self.options.preparation))
 
     def _is_cached(self, device: nnhal.Device, model: Model) -> bool:
         """Return whether a preparation is sure to succeed, so that the program need not wait for it."""
@@ -160,7 +167,7 @@ class DelegateDevice:
             if self._local is None:
                 _log.warning("a service on this machine replaces the device: %s", error)
                 self._local = nnhal.connect()
-        return self._prepare(self._local, program.model)
+        return self._prepare(self._local, program.model, program.scalars)
 
     def record(self, profile: ExecutionProfile) -> Outputs:
         """Keep the profile of an execution for the trace, and return its outputs."""

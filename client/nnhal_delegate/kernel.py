@@ -76,7 +76,7 @@ class Kernel:
 
     def _host_shape(self, position: int, shape: Shape) -> Shape:
         """Return the shape of an output in LiteRT, which has tensors of rank 0."""
-        return () if shape == (1,) and not self._graph.tensors[self.outputs[position]].shape else shape
+        return () if position in self._program.scalars else shape
 
     # ---- Executions ------------------------------------------------------------------------------------
 

@@ -16,7 +16,6 @@ MODELS = sorted((SHARED / "models").glob("*.tflite"))
 DIVIDED = {
     "group_norm": "STABLEHLO_COMPOSITE",
     "micro_wakeword_alexa": "READ_VARIABLE",
-    "ssd_mobilenet_v1": "TFLite_Detection_PostProcess",
     "trained_lstm": "UNIDIRECTIONAL_SEQUENCE_LSTM",
 }
 """Models of which LiteRT runs nodes, and one of these."""
