@@ -26,6 +26,7 @@ from nnhal_driver.backends import lifetime
 from nnhal_driver.backends.api import Backend
 from nnhal_driver.backends.boundary.answers import identity_fault, offer_allocator
 from nnhal_driver.backends.boundary.isolation import isolate
+from nnhal_driver.backends.engine_process import HostedBackend
 from nnhal_driver.backends.identity import full_version
 from nnhal_driver.compilation.placement import place
 from nnhal_driver.device_options import DeviceHost, DeviceOptions
@@ -108,6 +109,8 @@ class Device:
             if fault := identity_fault(backend):
                 raise ValueError(f"a {type(backend).__name__} cannot be a backend of {name}: {fault}")
             isolate(backend, options.backend_timeout_s)
+            if isinstance(backend, HostedBackend):
+                backend.hosting = host.engines
         if host.activities is not None:
             host.activities.add_backends([backend.id for backend in self.backends])
         self._cache = _create_cache(self.backends, options)

@@ -7,6 +7,7 @@ from nnhal.types import DeviceType
 from nnhal_driver.activity import ActivityTable
 from nnhal_driver.backends.allocators import CustomAllocator
 from nnhal_driver.backends.boundary.isolation import DEFAULT_TIMEOUT_S
+from nnhal_driver.backends.engine_process import EngineHosting
 from nnhal_driver.execution.buffer_table import LiveBuffers
 from nnhal_driver.operations.shape import MAX_TENSOR_BYTES
 from nnhal_driver.performance.store import PerformanceStore
@@ -61,6 +62,7 @@ class DeviceHost:
         activities: table of the work in progress; None if it is not recorded.
         quarantine: the models that have crashed a process like this.
         prober: prepares and runs new models in another process first; None to trust them.
+        engines: where built-in backends run their engines.
     """
 
     performance: PerformanceStore = field(default_factory=PerformanceStore)
@@ -69,3 +71,4 @@ class DeviceHost:
     activities: ActivityTable | None = None
     quarantine: Quarantine = field(default_factory=NoQuarantine)
     prober: ModelProbe | None = None
+    engines: EngineHosting = field(default_factory=EngineHosting)

@@ -58,6 +58,13 @@ def limit_memory(size: int, threads: int) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
 
 
+def limit_growth(size: int, threads: int, shared: int) -> None:
+    """Limit the memory that this process may allocate besides what it has, and the files that it may write."""
+    pages = int(Path("/proc/self/statm").read_text().split()[5])
+    resource.setrlimit(resource.RLIMIT_DATA, (pages * resource.getpagesize() + size + _stack_bytes(threads),) * 2)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (shared, shared))
+
+
 def client_bytes(size: int, threads: int) -> int:
     """Return the bytes that clients may use, so that the limit of the process is never reached: see `limit_memory`."""
     soft, _ = resource.getrlimit(resource.RLIMIT_DATA)

@@ -39,10 +39,6 @@ _SECRET_NAME = re.compile(r"(?i)(key|passw|secret|token|hash|credential)")
 DEFAULT = "default"
 """Origin of values that no source has."""
 
-EMBEDDED_DEFAULTS: Mapping[str, object] = {"backends": (*Settings.model_fields["backends"].default, "Unverified")}
-"""Defaults of an embedded service. It serves only the owner of its models, so regions need no verification."""
-_NO_DEFAULTS: Mapping[str, object] = {}
-
 
 @dataclass(frozen=True)
 class LoadedSettings:
@@ -76,15 +72,12 @@ def variable_name(setting: str) -> str:
     return f"NNHAL_{setting.upper()}"
 
 
-def load_settings(
-    file: Path | None, options: Mapping[str, object], defaults: Mapping[str, object] = _NO_DEFAULTS
-) -> LoadedSettings:
+def load_settings(file: Path | None, options: Mapping[str, object]) -> LoadedSettings:
     """Return the settings of a file, the environment and options. Later sources override earlier ones.
 
     Args:
         file: the TOML file; None to read no file.
         options: the settings that the command line has, by name.
-        defaults: values in place of the usual defaults, by name.
 
     Raises:
         ValueError: a value is invalid, or the file is unusable. The message names the file, variable or option.
@@ -101,10 +94,9 @@ def load_settings(
     }
     given = {**from_file, **environment, **options}
     try:
-        settings = Settings.model_validate({**defaults, **given})
+        settings = Settings.model_validate(given)
     except ValidationError as error:
         raise ValueError("; ".join(_describe(problem, origins) for problem in error.errors())) from error
-    settings.model_fields_set.intersection_update(given)  # dynamic backends precede those of any default
     return LoadedSettings(settings, origins)
 
 

@@ -90,13 +90,3 @@ def test_printed_devices_and_options_can_be_read_again(tmp_path: Path) -> None:
 def test_values_are_toml(value: object) -> None:
     (parsed,) = tomllib.loads(f"x = {toml_value(value)}").values()
     assert parsed == (list(value) if isinstance(value, tuple) else value)
-
-
-def test_replaced_defaults_do_not_count_as_given() -> None:
-    """Otherwise an embedded service would not use dynamic backends, which precede the default ones."""
-    loaded = load_settings(None, {"transfers": 9}, {"backends": ("CpuRef",)})
-    assert loaded.settings.backends == ("CpuRef",) and loaded.settings.transfers == 9
-    assert loaded.settings.model_fields_set == {"transfers"}
-    assert load_settings(None, {"backends": "CpuAcc"}, {"backends": ("CpuRef",)}).settings.model_fields_set == {
-        "backends"
-    }

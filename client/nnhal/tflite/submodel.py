@@ -15,7 +15,7 @@ from nnhal.tflite_schema import BuiltinOperator, TensorType
 from nnhal.tflite_schema.packing import PackedOperator, PackedSubgraph, PackedTensor, Quantization, TensorSpec, pack
 from nnhal.tflite_schema.shapes.rule import UNKNOWN, UNKNOWN_RANK
 
-_CUSTOM_OPERATORS = frozenset({"TFLite_Detection_PostProcess", "Convolution2DTransposeBias"})
+CUSTOM_OPERATORS = frozenset({"TFLite_Detection_PostProcess", "Convolution2DTransposeBias"})
 """Custom operators that LiteRT's Python package has."""
 _KNOWN_OPERATORS = frozenset(BuiltinOperator)
 _OTHER_MEMORY = frozenset(
@@ -66,7 +66,7 @@ def extension_obstacle(graph: TfliteGraph, operator: Operator) -> str:
     """Return why an operator cannot be part of a region, or ""."""
     if operator.unsupported:
         return operator.unsupported
-    if operator.code == BuiltinOperator.CUSTOM and operator.custom_name not in _CUSTOM_OPERATORS:
+    if operator.code == BuiltinOperator.CUSTOM and operator.custom_name not in CUSTOM_OPERATORS:
         return f"custom operator {operator.custom_name!r} is not part of LiteRT"
     if operator.code in _OTHER_MEMORY or operator.code not in _KNOWN_OPERATORS:
         return "regions of the LiteRT extension cannot contain it"

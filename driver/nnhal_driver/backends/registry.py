@@ -77,6 +77,8 @@ class Assembly:
 
 _BUILT_IN: dict[str, Registration] = {}
 _ENGINES: set[Callable[[], object]] = set()
+_REPLACED = {"Unverified": "CpuAcc runs all regions of the LiteRT extension; name that instead"}
+"""What replaces backends that existed, by id."""
 _NO_PLUGINS = SearchResult()
 _NO_OPTIONS: OptionValues = {}
 
@@ -169,6 +171,8 @@ def assemble(ids: Sequence[str], plugins: SearchResult = _NO_PLUGINS, options: O
 
 def _check_ids(ids: list[str], known: Sequence[str]) -> list[str]:
     for id_ in ids:
+        if id_ in _REPLACED and id_ not in known:
+            raise ValueError(f"there is no backend {id_!r} any more: {_REPLACED[id_]}")
         if id_ not in known:
             raise ValueError(f"there is no backend {id_!r}; there are {', '.join(known)}")
         if ids.count(id_) > 1:

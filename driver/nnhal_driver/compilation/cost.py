@@ -18,7 +18,7 @@ from math import prod
 from nnhal.types import OperandLifeTime, is_tensor
 from nnhal_driver.graph import Graph, OperationView, subgraph_view
 from nnhal_driver.operations.call import Shape
-from nnhal_driver.operations.multiply_adds import count_multiply_adds
+from nnhal_driver.operations.multiply_adds import LONG_STEPS, count_multiply_adds, count_steps
 
 OPERATION_COST = 32_000
 """Cost of an operation on a plain backend, without its elements and multiply-adds."""
@@ -28,11 +28,6 @@ CROSSING_COST = 0.4
 """Cost of an element that crosses a boundary."""
 SLOW_NS = 2
 """Nanoseconds of a multiply-add on a slow CPU without acceleration."""
-PASSES = 8
-"""Work of an element of a tensor: kernels of quantized and transcendental functions take several passes."""
-LONG_STEPS = 2**30
-"""Work that takes an accelerated backend 100 ms if it multiplies, and 500 ms if memory bounds it. A longer call would
-not notice a deadline in time."""
 LONGEST_NS = 2**63 - 1
 """Longest estimate. A model may declare shapes that no execution can have, and other processes read 64-bit numbers."""
 
@@ -57,12 +52,8 @@ def divide_long(graph: Graph, operations: Sequence[int]) -> Iterator[tuple[int, 
 
 
 def estimate_steps(view: OperationView) -> int:
-    """Return the multiply-adds of an operation, and passes over all its tensors. Tensors of unknown shape do not count.
-
-    A unit takes a slow CPU `SLOW_NS`, and an accelerated backend 0.1 ns, or 0.5 ns of a pass.
-    """
-    shapes = _known_shapes(view)
-    return (count_multiply_adds(view, shapes) or 0) + PASSES * sum(map(prod, shapes.values()))
+    """Return the work of an operation, see `count_steps`. Tensors of unknown shape do not count."""
+    return count_steps(view, _known_shapes(view))
 
 
 def unprofitable_reason(graph: Graph, operations: Sequence[int]) -> str:

@@ -11,6 +11,7 @@ of their tensors.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from nnhal_driver.graph import OperationView
@@ -22,6 +23,11 @@ STEP = 2**15
 """Work of some numpy calls on small arrays."""
 SORTING = 2**7
 """Work of a sort for each element."""
+PASSES = 8
+"""Work of an element of a tensor: kernels of quantized and transcendental functions take several passes."""
+LONG_STEPS = 2**30
+"""Work that takes an accelerated backend 100 ms if it multiplies, and 500 ms if memory bounds it. A longer call would
+not notice a deadline in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +78,11 @@ def count_multiply_adds(view: OperationView, shapes: Mapping[int, Shape]) -> int
         else:
             return None
     return max(0, registered.count(*arguments))
+
+
+def count_steps(view: OperationView, shapes: Mapping[int, Shape]) -> int:
+    """Return the multiply-adds of an operation, and passes over all its tensors whose shapes are known.
+
+    A unit takes a slow CPU 2 ns, and an accelerated backend 0.1 ns, or 0.5 ns of a pass.
+    """
+    return (count_multiply_adds(view, shapes) or 0) + PASSES * sum(map(prod, shapes.values()))

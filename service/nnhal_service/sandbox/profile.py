@@ -120,6 +120,13 @@ def share_profile(settings: Settings, directory: Path | None, temporary: Path) -
     )
 
 
+def engine_profile() -> SandboxProfile:
+    """Return what the process of an engine needs: it writes no file, and reads none of the service."""
+    return SandboxProfile(
+        system=_absolute(map(Path, _SYSTEM)), readable=_absolute(_python()), devices=_absolute(map(Path, _DEVICES))
+    )
+
+
 def _store_configuration() -> Iterator[Path]:
     """Yield files with the configuration and the credentials of stores."""
     home = Path.home()

@@ -8,6 +8,7 @@ from nnhal.errors import invalid_argument
 from nnhal_driver.backends.allocators import MemorySource, PageAllocator
 from nnhal_driver.backends.api import Backend
 from nnhal_driver.backends.boundary.answers import extensions
+from nnhal_driver.backends.engine_process import EngineHosting
 from nnhal_driver.backends.report import CandidateState, Report
 from nnhal_driver.device import Device
 from nnhal_driver.device_options import CacheOptions, DeviceHost, DeviceOptions
@@ -70,6 +71,7 @@ def create_devices(
         activities=hosting.activities,
         quarantine=hosting.quarantine,
         prober=hosting.prober,
+        engines=EngineHosting(hosting.engines, hosting.is_shared),
     )
     dynamic_backends = find_dynamic(settings)
     devices: list[Device] = []

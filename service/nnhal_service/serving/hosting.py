@@ -8,6 +8,7 @@ from typing import Protocol
 
 from nnhal.v1 import session_pb2
 from nnhal_driver.activity import ActivityTable
+from nnhal_driver.backends.engine_process import EngineLauncher
 from nnhal_driver.quarantine import ModelProbe, NoQuarantine, Quarantine
 from nnhal_driver.scheduling.quota_use import QuotaUse
 from nnhal_service.identity.accounts import FindUse
@@ -52,6 +53,8 @@ class Hosting:
         temporary: folder for temporary files.
         claim: called with the digest of the client of each new session, before it is opened. It may refuse.
         find_use: returns what an identity with quotas uses in other workers.
+        engines: launches engines in processes of their own; None if there are none.
+        is_shared: whether this process may serve several owners of models.
         share: the socket to the process of the cache share; None if there is none.
     """
 
@@ -66,6 +69,8 @@ class Hosting:
     metrics: WorkerMetrics = field(default_factory=WorkerMetrics)
     claim: Callable[[bytes], None] = lambda client: None
     find_use: FindUse = lambda identity: QuotaUse()
+    engines: EngineLauncher | None = None
+    is_shared: bool = False
     share: socket.socket | None = None
 
     @property

@@ -1,5 +1,6 @@
 """Start of a process that was forked for a supervisor, and its tie to it: it ends when the supervisor ends."""
 
+import fcntl
 import os
 import signal
 import time
@@ -23,11 +24,26 @@ def begin_process(arguments: ChildArguments, stream: TextIO | None = None) -> tu
     """
     message = arguments.message
     end_with(message["supervisor"])
-    _NAME_FILE.write_text(f"nnhal-{message['kind']}")  # in the tables of the system
+    name_process(message["kind"])
     arguments.channel.send({"pid": os.getpid()})
     settings = Settings.model_validate(message["settings"])
     log.configure(settings.log_level, settings.log_format, stream, fields={"process": message["kind"]})
     return settings, Path(message["folder"])
+
+
+def name_process(kind: str) -> None:
+    """Name this process after its kind, in the tables of the system."""
+    _NAME_FILE.write_text(f"nnhal-{kind}")
+
+
+def end_with_other_end(descriptor: int) -> None:
+    """Have the kernel end this process when the other end of a pipe or socket closes, even if a backend holds the GIL.
+
+    Nothing may arrive there, which would end it too.
+    """
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    fcntl.fcntl(descriptor, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, os.O_ASYNC)
 
 
 def end_with(supervisor: int) -> None:

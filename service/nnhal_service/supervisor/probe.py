@@ -5,11 +5,9 @@ process notes its work in a table that the worker can read after a crash, and re
 """
 
 import faulthandler
-import fcntl
 import logging
 import mmap
 import os
-import signal
 import threading
 import time
 from collections import OrderedDict
@@ -53,7 +51,7 @@ from nnhal_service.sandbox.restriction import enter_sandbox
 from nnhal_service.server import Server
 from nnhal_service.serving.hosting import Hosting
 from nnhal_service.settings import Settings
-from nnhal_service.supervisor.adoption import end_with
+from nnhal_service.supervisor.adoption import end_with, end_with_other_end
 from nnhal_service.supervisor.template import ChildArguments
 from nnhal_service.supervisor.worker_output import redirect_output
 
@@ -166,7 +164,7 @@ def run_probe(arguments: ChildArguments) -> None:
     message, channel = arguments.message, arguments.channel
     memory, table, output = arguments.descriptors
     end_with(message["supervisor"])
-    _end_with_channel(channel)
+    end_with_other_end(channel.fileno())
     stream = redirect_output(output)
     faulthandler.enable()
     tune_malloc()
@@ -185,13 +183,6 @@ def run_probe(arguments: ChildArguments) -> None:
     if outcome.prepared_model is not None:
         _execute(outcome.prepared_model)
     channel.send({"done": int(outcome.status)})
-
-
-def _end_with_channel(channel: Channel) -> None:
-    """Have the kernel end this process when the worker closes the channel, even if a backend holds the GIL."""
-    signal.signal(signal.SIGIO, signal.SIG_DFL)
-    fcntl.fcntl(channel.fileno(), fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(channel.fileno(), fcntl.F_SETFL, os.O_ASYNC)
 
 
 def _prepare(device: Device, model: Model, digest: bytes) -> Outcome:

@@ -88,7 +88,13 @@ class Scoreboard:
 
     def __init__(self) -> None:
         # unused pages take no memory
-        self._memory = memoryview(mmap.mmap(-1, _PLACES_OFFSET + ROWS * held_places.TABLE_BYTES))
+        self._mapped = mmap.mmap(-1, _PLACES_OFFSET + ROWS * held_places.TABLE_BYTES)
+        self._memory = memoryview(self._mapped)
+
+    def close(self) -> None:
+        """Unmap the memory in this process, which does not use it."""
+        self._memory.release()
+        self._mapped.close()
 
     def write(self, row: int, status: WorkerStatus) -> None:
         """Write everything about a worker except its work in progress."""

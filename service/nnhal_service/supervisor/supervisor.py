@@ -229,6 +229,8 @@ class Supervisor:
         match message:
             case {"probe": _}:
                 self._template.fork(ChildKind.PROBE, message, descriptors)
+            case {"engine": engine}:
+                self._template.fork(ChildKind.ENGINE, engine, descriptors)
             case {"pid": pid}:
                 worker.pid = pid
             case {"private": owner}:

@@ -24,6 +24,7 @@ class ChildKind(StrEnum):
 
     WORKER = "worker"
     PROBE = "probe"
+    ENGINE = "engine"
     ADMIN = "admin"
     SHARE = "share"
 
@@ -31,6 +32,7 @@ class ChildKind(StrEnum):
 _MAINS: Mapping[ChildKind, str] = {
     ChildKind.WORKER: "nnhal_service.supervisor.worker:run_worker",
     ChildKind.PROBE: "nnhal_service.supervisor.probe:run_probe",
+    ChildKind.ENGINE: "nnhal_service.supervisor.engine_process:run_engine",
     ChildKind.ADMIN: "nnhal_service.supervisor.admin.main:run_admin",
     ChildKind.SHARE: "nnhal_service.supervisor.share.main:run_share",
 }
@@ -116,7 +118,7 @@ def _run_template(channel: Channel, scoreboard: Scoreboard) -> None:
     try:
         from nnhal_driver.backends import registry  # noqa: PLC0415
 
-        for kind in (ChildKind.WORKER, ChildKind.PROBE):
+        for kind in (ChildKind.WORKER, ChildKind.PROBE, ChildKind.ENGINE):
             pkgutil.resolve_name(_MAINS[kind])
     except ImportError as error:
         channel.send({"missing": error.name or "", "text": str(error)})

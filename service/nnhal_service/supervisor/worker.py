@@ -25,6 +25,7 @@ from nnhal_service.settings import Settings
 from nnhal_service.shutdown import ShutdownSignal
 from nnhal_service.supervisor.adoption import end_with
 from nnhal_service.supervisor.crash import STACKS_SIGNAL
+from nnhal_service.supervisor.engine_launcher import EngineProcesses
 from nnhal_service.supervisor.probe import Prober
 from nnhal_service.supervisor.scoreboard import NO_OWNER, NOBODY, WorkerState
 from nnhal_service.supervisor.template import ChildArguments
@@ -92,6 +93,8 @@ def run_worker(arguments: ChildArguments) -> None:
                 metrics=WorkerMetrics(spec.generation, spec.temporary),
                 claim=directory.claim,
                 find_use=UseLedger(scoreboard, spec.row).use_of,
+                engines=EngineProcesses(channel, quarantine, has_sandbox=spec.settings.sandbox != "off"),
+                is_shared=not spec.settings.worker_per_identity,
                 share=socket.socket(fileno=requests),
             )
             settings = _own_settings(spec)

@@ -15,9 +15,9 @@ from nnhal.types import Operand
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
 from nnhal_driver.compilation import cost
-from nnhal_driver.compilation.cost import PASSES, SLOW_NS, divide_long, estimate_duration_ns, estimate_steps
+from nnhal_driver.compilation.cost import SLOW_NS, divide_long, estimate_duration_ns, estimate_steps
 from nnhal_driver.graph import build_graphs
-from nnhal_driver.operations.multiply_adds import SORTING, STEP
+from nnhal_driver.operations.multiply_adds import PASSES, SORTING, STEP
 from tests.benchmark.figures import model_path
 from tests.driver.one_operation import (
     Value,

@@ -1,7 +1,7 @@
 """Description of the import of .tflite files, and the table of TFLite's operators: docs/tflite.md.
 
-The table comes from the converters, the models of one operator of the tests, which are imported without running them,
-and the rules of the LiteRT extension.
+The table comes from the converters, and the models of one operator of the tests, which are imported without running
+them.
 """
 
 import inspect
@@ -22,10 +22,9 @@ from nnhal.tflite.import_model import import_model
 from nnhal.tflite.operators import CONVERTERS
 from nnhal.tflite.operators.refusals import REASONS
 from nnhal.tflite.report import EXPLANATIONS, ImportOutcome, OperatorReport
+from nnhal.tflite.submodel import CUSTOM_OPERATORS
 from nnhal.tflite.variables import VARIABLE_OPERATORS
 from nnhal.tflite_schema import BuiltinOperator
-from nnhal_driver.backends.litert.submodel import verification  # noqa: F401 - registers the rules
-from nnhal_driver.backends.litert.submodel.operator_check import RULES
 from tests.nnhal.tflite.build import build
 from tests.nnhal.tflite.corpus import families  # noqa: F401 - registers the generators
 from tests.nnhal.tflite.corpus.cases import GENERATORS, Case, cases
@@ -34,8 +33,6 @@ from tools.dev.documents.markdown import Documents, escape, render, table
 
 DOCUMENT = Path("docs/tflite.md")
 CODES = {operator.name: operator for operator in BuiltinOperator}
-NO_DEVICE = "unverified region"
-"""Outcome of an operator that the importer puts into regions, but that the extension has no rules for."""
 _ALWAYS_FOLDED = frozenset({BuiltinOperator.DENSIFY})
 _FOLDED = _ALWAYS_FOLDED | {BuiltinOperator.SHAPE, BuiltinOperator.RANK} | set(EVALUATORS)
 _MAX_OPERATIONS = 6
@@ -102,11 +99,7 @@ def describe_operator(name: str) -> OperatorRow:
     found -= {ImportOutcome.UNREAD.value, ImportOutcome.FOLDED.value}
     found |= {ImportOutcome.FOLDED.value} if CODES[name] in _FOLDED else set()
     order = [outcome.value for outcome in ImportOutcome]
-    outcomes = [
-        NO_DEVICE if each == "extension" and name not in {*RULES, "CUSTOM"} else each
-        for each in sorted(found, key=order.index)
-    ]
-    return OperatorRow(outcomes, _operations(reports), _note(name))
+    return OperatorRow(sorted(found, key=order.index), _operations(reports), _note(name))
 
 
 def _operations(reports: Iterable[OperatorReport]) -> list[str]:
@@ -118,7 +111,8 @@ def _operations(reports: Iterable[OperatorReport]) -> list[str]:
 def _note(name: str) -> str:
     code = CODES[name]
     if name == "CUSTOM":
-        return f"composed: {_list(CUSTOM_CONVERTERS)}; extension: {_list(set(RULES) - set(CODES))}; refused: others"
+        regions = CUSTOM_OPERATORS - set(CUSTOM_CONVERTERS)
+        return f"composed: {_list(CUSTOM_CONVERTERS)}; extension: {_list(regions)}; refused: others"
     if code in REASONS:
         return REASONS[code]
     if code in VARIABLE_OPERATORS:
@@ -154,7 +148,6 @@ def render_page(rows: Mapping[str, OperatorRow]) -> str:
         "tflite",
         outcomes=table(["Outcome", "Meaning"], outcomes),
         exceptions=table(["Models", "Backend", "Largest difference", "Reason"], exceptions),
-        no_device=NO_DEVICE,
         operators=table(["Operator", "Outcomes", "NNAPI operations", "Note"], lines),
     )
 

@@ -1,6 +1,6 @@
-"""Backends that run LiteRT: CpuAcc, which converts operations to a TFLite model, and Unverified, which runs regions.
+"""Backend CpuAcc, which converts operations to a TFLite model for LiteRT, and runs regions of the LiteRT extension.
 
-Importing this package registers them.
+Importing this package registers it.
 """
 
-from nnhal_driver.backends.litert import backend, unverified  # noqa: F401 - registers them
+from nnhal_driver.backends.litert import backend  # noqa: F401 - registers it

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from nnhal.errors import HalError
 from nnhal.types import AnyArray, OperandLifeTime, byte_size
 from nnhal_driver.backends.api import SubgraphView
-from nnhal_driver.backends.litert.inlining import inline, is_submodel, submodel_of
+from nnhal_driver.backends.litert.inlining import inline, is_submodel, runs_alone, submodel_of
 from nnhal_driver.backends.litert.limits import check_scales, check_shapes
 from nnhal_driver.backends.litert.lowering import CONVERTERS, LIMITS, Lowering, Network
 from nnhal_driver.backends.litert.shape_analysis import (
@@ -17,10 +17,12 @@ from nnhal_driver.backends.litert.shape_analysis import (
     analyze_shapes,
     infer_call,
 )
+from nnhal_driver.backends.litert.submodel import ITEM_BITS
 from nnhal_driver.backends.litert.writer import ModelFile, ModelWriter, Reserve, write_subgraphs
 from nnhal_driver.graph import OperationView
 from nnhal_driver.operations import SHAPE_RULES
 from nnhal_driver.operations.call import Shape
+from nnhal_driver.operations.multiply_adds import count_steps
 from nnhal_driver.operations.shape import MAX_TENSOR_BYTES
 
 _MAX_LIVE_TENSORS = 2**14
@@ -39,6 +41,9 @@ class ConvertedModel:
         constants: constant outputs, by their position among the outputs.
         has_variables: whether operators keep values between executions, which must be reset.
         engine_bytes: estimate of the memory of one interpreter: its tensors, and the packed form of the constants.
+        steps: estimate of its work, without that of regions; see `count_steps`.
+        has_regions: whether it contains operators of sub-models.
+        is_dynamic: whether it is one region whose shapes become known when it runs. Those of its outputs are declared.
     """
 
     file: ModelFile
@@ -48,6 +53,9 @@ class ConvertedModel:
     constants: Mapping[int, AnyArray]
     has_variables: bool = False
     engine_bytes: int = 0
+    steps: int = 0
+    has_regions: bool = False
+    is_dynamic: bool = False
 
 
 def check_operation(view: OperationView) -> None:
@@ -108,13 +116,14 @@ class LoweredSubgraph:
 
     Attributes:
         writer: the operators and their tensors.
-        inputs, outputs, constants: see `ConvertedModel`.
+        inputs, outputs, constants, steps: see `ConvertedModel`.
     """
 
     writer: ModelWriter
     inputs: tuple[int | None, ...]
     outputs: tuple[tuple[int | None, Shape], ...]
     constants: Mapping[int, AnyArray]
+    steps: int
 
     @property
     def part(self) -> tuple[ModelWriter, list[int], list[int]]:
@@ -152,6 +161,33 @@ def convert(
         lowered.constants,
         bool(writer.variables),
         arena_bytes + writer.packed_bytes(),
+        lowered.steps,
+        any(map(is_submodel, subgraph.operations)),
+    )
+
+
+def region_of(subgraph: SubgraphView) -> OperationView | None:
+    """Return the only operation of a subgraph if it is a region that runs alone."""
+    view, *others = subgraph.operations
+    return view if not others and is_submodel(view) and runs_alone(view) else None
+
+
+def region_model(view: OperationView, reserve: Reserve) -> ConvertedModel:
+    """Return a region that runs alone as a model. Raises as `submodel_of`, or what `reserve` raises."""
+    model, operands = submodel_of(view), view.graph.operands
+    shapes = (operands[o].dimensions for o in view.operation.outputs)
+    data = view.graph.constants[view.operation.inputs[0]].tobytes()
+    sizes = (max(tensor.elements, 0) * ITEM_BITS.get(tensor.type, 64) // 8 for tensor in model.main.tensors)
+    return ConvertedModel(
+        ModelFile(data, (), (), reserve),
+        model.main.inputs,
+        tuple(zip(model.main.outputs, shapes, strict=True)),
+        tuple(operator.kind for operator in model.main.operators),
+        {},
+        any(tensor.is_variable for graph in model.graphs for tensor in graph.tensors),
+        sum(sizes),
+        has_regions=True,
+        is_dynamic=True,
     )
 
 
@@ -170,6 +206,7 @@ def lower(
     operand_shapes.update((o, known.shapes[o]) for o in subgraph.inputs if o in constants)
     operand_shapes.update(zip(subgraph.inputs, shapes, strict=True))
     network = Network(constants, operand_shapes)
+    steps = 0
     is_known = all(known.shapes.get(i) == shape for i, shape in zip(subgraph.inputs, shapes, strict=True))
     for view in subgraph.operations:
         check()
@@ -182,11 +219,13 @@ def lower(
         operand_shapes.update(zip(view.operation.outputs, output_shapes, strict=True))
         if view.index not in constants.folded:
             _convert_call(network, call)
+            used = (*view.operation.inputs, *view.operation.outputs)
+            steps += count_steps(view, {o: operand_shapes[o] for o in used if operand_shapes.get(o)})
     # constants are neither inputs nor outputs of the engine
     inputs = (None if i in constants else network.tensors.get(i) for i in subgraph.inputs)
     outputs = ((None if o in constants else network.tensors[o], operand_shapes[o]) for o in subgraph.outputs)
     constant_outputs = {i: constants.array(o) for i, o in enumerate(subgraph.outputs) if o in constants}
-    return LoweredSubgraph(network.writer, tuple(inputs), tuple(outputs), constant_outputs)
+    return LoweredSubgraph(network.writer, tuple(inputs), tuple(outputs), constant_outputs, steps)
 
 
 def _cached_call(view: OperationView, known: StaticShapes, tensor_bytes: int) -> tuple[StaticCall, list[Shape]] | None:

@@ -2,12 +2,16 @@
 
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from nnhal.types import AnyArray
+from nnhal_driver.backends.engine_process import Check
 from nnhal_driver.mapped_memory import MAPPED_BYTES, trim_memory
+from nnhal_driver.operations.call import Shape
 
 
 class EngineMissingError(ImportError):
@@ -47,11 +51,7 @@ def create_interpreter(model: bytes | str, threads: int | None = None) -> Any:
 
 
 class Interpreter:
-    """Interpreter of a flatbuffer, or of its file; serves one call at a time.
-
-    Attributes:
-        reservation: that of its memory.
-        threads: number of threads for one call.
+    """Interpreter of a flatbuffer, or of its file: an `Engine` in this process.
 
     Raises:
         RuntimeError: the engine rejects the model, or cannot allocate its tensors.
@@ -70,22 +70,41 @@ class Interpreter:
             raise RuntimeError(str(error)) from error
 
     def view(self, tensor: int) -> AnyArray:
-        """Return the engine's memory of a tensor. Do not keep it during `invoke`."""
+        """Return the engine's memory of a tensor; a copy without dimensions. Do not keep it during `invoke`."""
         view = self._views.get(tensor)
         if view is None:
             view = self._views[tensor] = self._engine.tensor(tensor)
-        return view()
+        try:
+            return view()
+        except ValueError:  # the binding has no view without elements
+            (detail,) = (each for each in self._engine.get_output_details() if each["index"] == tensor)
+            return np.empty(detail["shape"], detail["dtype"])
 
-    def reset_variables(self) -> None:
-        """Set the variables of operators to zero, as before the first execution."""
-        self._engine.reset_all_variables()
+    def write(self, tensor: int, value: AnyArray) -> None:
+        """Set the value of an input."""
+        view = self.view(tensor)
+        if view.ndim:
+            view[...] = value
+        else:  # the binding returns a copy
+            self._engine.set_tensor(tensor, value)
 
-    def invoke(self) -> None:
-        """Run the model without the GIL.
+    def resize(self, shapes: Mapping[int, Shape], check: Check = lambda: None) -> None:
+        """Set the shapes of inputs. Raises RuntimeError: the model does not take these."""
+        try:
+            for tensor, shape in shapes.items():
+                self._engine.resize_tensor_input(tensor, shape)
+            self._engine.allocate_tensors()
+        except ValueError as error:
+            raise RuntimeError(str(error)) from error
+
+    def invoke(self, check: Check = lambda: None, *, reset: bool = False) -> None:
+        """Run the model without the GIL. Nothing can end it.
 
         Raises:
             RuntimeError: an operator failed.
         """
+        if reset:
+            self._engine.reset_all_variables()
         self._engine.invoke()
 
     def __del__(self) -> None:

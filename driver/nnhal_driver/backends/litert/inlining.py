@@ -3,8 +3,7 @@
 So an operation of NNAPI and its neighbors in a sub-model are optimized and executed together.
 """
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
 
@@ -12,11 +11,17 @@ from nnhal import litert_extension
 from nnhal.tflite_schema.packing import PackedOperator, Quantization, TensorSpec
 from nnhal_driver.backends.litert.lowering import Network, spec_of
 from nnhal_driver.backends.litert.shape_analysis import Unsupported
-from nnhal_driver.backends.litert.submodel import InvalidSubModel, SubModel, SubModelTensor, parse, verify
+from nnhal_driver.backends.litert.submodel import (
+    InvalidSubModel,
+    SubModel,
+    SubModelTensor,
+    check_kernels,
+    has_static_shapes,
+    parse,
+)
 from nnhal_driver.graph import Graph, OperationView
 
 _TYPE_MASK = 0xFFFF
-R = TypeVar("R")
 
 
 def is_submodel(view: OperationView) -> bool:
@@ -31,28 +36,24 @@ def element_dtype(graph: Graph, operand: int) -> np.dtype[Any] | None:
     return litert_extension.ELEMENT_TYPES.get(type_ & _TYPE_MASK) if is_own else None
 
 
-def cached_in_graph(view: OperationView, read: Callable[[OperationView], R]) -> R:
-    """Return what a function reads from an operation, or raise its `Unsupported`. The graph caches both."""
-    key = (read, view.index)
+def submodel_of(view: OperationView) -> SubModel:
+    """Return the sub-model of an operation. The graph caches it.
+
+    Raises:
+        Unsupported: the sub-model is damaged, does not match the operands, or LiteRT computes it wrongly.
+    """
+    key = (submodel_of, view.index)
     cached = view.graph.annotations.get(key)
     if cached is None:
         try:
-            cached = read(view)
+            cached = _read(view)
         except Unsupported as error:
             cached = error
         view.graph.annotations[key] = cached
     if isinstance(cached, Unsupported):
         raise cached
-    return cast(R, cached)
-
-
-def submodel_of(view: OperationView) -> SubModel:
-    """Return the verified sub-model of an operation.
-
-    Raises:
-        Unsupported: the sub-model is invalid, or does not match the operands.
-    """
-    return cached_in_graph(view, _read)
+    assert isinstance(cached, SubModel)
+    return cached
 
 
 def _read(view: OperationView) -> SubModel:
@@ -62,11 +63,9 @@ def _read(view: OperationView) -> SubModel:
         raise Unsupported("the sub-model is not constant")
     try:
         model = parse(data)
-        verify(model)
+        check_kernels(model)
     except InvalidSubModel as error:
         raise Unsupported(f"invalid sub-model: {error}") from None
-    if len(model.graphs) != 1:
-        raise Unsupported(f"the sub-model has {len(model.graphs)} subgraphs; expected 1")
     for kind, operands, tensors in (
         ("input", inputs, model.inputs),
         ("output", view.operation.outputs, model.outputs),
@@ -74,23 +73,33 @@ def _read(view: OperationView) -> SubModel:
         if len(operands) != len(tensors):
             raise Unsupported(f"the sub-model has {len(tensors)} {kind}s, the operation has {len(operands)}")
         for i, (operand, tensor) in enumerate(zip(operands, tensors, strict=True)):
-            _check_boundary(view, operand, tensor, f"{kind} {i}")
+            declared = view.graph.operands[operand]
+            dtype = element_dtype(view.graph, operand)
+            type_ = spec_of(declared).type if dtype is None else dtype.name.upper()
+            if type_ != tensor.type:
+                raise Unsupported(f"{kind} {i} is {type_}; the sub-model has {tensor.type}")
     return model
 
 
-def _check_boundary(view: OperationView, operand: int, tensor: SubModelTensor, name: str) -> None:
-    """Raise Unsupported if an operand does not have the type and shape of its tensor."""
-    declared = view.graph.operands[operand]
-    dtype = element_dtype(view.graph, operand)
-    type_ = spec_of(declared).type if dtype is None else dtype.name.upper()
-    if type_ != tensor.type:
-        raise Unsupported(f"{name} is {type_}; the sub-model has {tensor.type}")
-    if declared.dimensions != (tensor.shape or (1,)):
-        raise Unsupported(f"{name} has shape {list(declared.dimensions)}; the sub-model has {list(tensor.shape)}")
+def runs_alone(view: OperationView) -> bool:
+    """Return whether a SUBMODEL needs an interpreter of its own: its shapes are not those of its operands, or unknown.
+
+    Raises:
+        Unsupported: see `submodel_of`.
+    """
+    key = (runs_alone, view.index)
+    cached = view.graph.annotations.get(key)
+    if cached is None:
+        model = submodel_of(view)
+        operands = (*view.operation.inputs[1:], *view.operation.outputs)
+        shapes = [view.graph.operands[o].dimensions for o in operands]
+        expected = [tensor.shape or (1,) for tensor in (*model.inputs, *model.outputs)]
+        cached = view.graph.annotations[key] = shapes != expected or not has_static_shapes(model)
+    return bool(cached)
 
 
 def inline(network: Network, view: OperationView) -> None:
-    """Add the operators of a SUBMODEL. Raises as `submodel_of`."""
+    """Add the operators of a SUBMODEL that does not run alone. Raises as `submodel_of`."""
     model = submodel_of(view)
     graph, writer = model.main, network.writer
     numbers: dict[int, int] = {}

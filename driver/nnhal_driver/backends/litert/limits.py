@@ -5,7 +5,7 @@ from math import inf, prod
 
 from nnhal.types import Operand, OperandType, SymmPerChannelQuantParams
 from nnhal_driver.backends.litert.shape_analysis import Shapes, StaticCall, Unsupported
-from nnhal_driver.backends.litert.submodel.limits import max_depthwise_channels
+from nnhal_driver.backends.litert.submodel.kernel_faults import max_depthwise_channels
 from nnhal_driver.operations.multiply_adds import MULTIPLY_ADDS
 
 _MAX_RANK = 8

@@ -31,6 +31,9 @@ def save(model: ConvertedModel, shapes: tuple[Shape, ...]) -> Sections:
             "constants": list(model.constants),
             "has_variables": model.has_variables,
             "engine_bytes": model.engine_bytes,
+            "steps": model.steps,
+            "has_regions": model.has_regions,
+            "is_dynamic": model.is_dynamic,
             "places": [[location.offset, location.size, location.type] for location in file.locations],
         }
     ).encode()
@@ -56,7 +59,10 @@ def load(sections: Sections, reserve: Reserve = lambda size: None) -> tuple[Conv
         tuple(description["operators"]),
         {position: _private(array) for position, array in zip(description["constants"], outputs, strict=True)},
         description["has_variables"],
-        description.get("engine_bytes", 0),
+        description["engine_bytes"],
+        description["steps"],
+        description["has_regions"],
+        description["is_dynamic"],
     )
     return model, tuple(tuple(shape) for shape in description["shapes"])
 

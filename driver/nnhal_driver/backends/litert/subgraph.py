@@ -1,10 +1,14 @@
 """Subgraph that LiteRT runs, with a model for each set of input shapes and interpreters for concurrent calls.
 
 If the engine fails at execution (unsupported shapes, no memory, a failing operator), CpuRef runs the subgraph. It
-returns the result or the exact error.
+returns the result or the exact error. Regions of the LiteRT extension run on LiteRT only.
+
+An interpreter has a process of its own, if the hosting has any, for regions of one of several owners, and for models
+that take long: LiteRT cannot be stopped in a call, but its process can.
 """
 
 import logging
+import os
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -16,20 +20,33 @@ from nnhal.errors import general_failure
 from nnhal.types import AnyArray, ExecutionPreference
 from nnhal_driver.backends.api import CompiledSubgraph, CompileOptions, Output, Profile, Run, Sections, SubgraphView
 from nnhal_driver.backends.boundary.outputs import fits
-from nnhal_driver.backends.litert.convert import ConvertedModel, convert, static_shapes
+from nnhal_driver.backends.engine_process import (
+    PROCESS_BYTES,
+    Check,
+    Engine,
+    EngineHosting,
+    EngineLauncher,
+    EngineModel,
+)
+from nnhal_driver.backends.litert.convert import ConvertedModel, convert, region_model, region_of, static_shapes
 from nnhal_driver.backends.litert.engine import Interpreter
 from nnhal_driver.backends.litert.inlining import element_dtype
 from nnhal_driver.backends.litert.serialization import load, save
 from nnhal_driver.backends.litert.shape_analysis import Unsupported
 from nnhal_driver.backends.litert.single_operations import SingleOperations
 from nnhal_driver.backends.litert.threads import ThreadChoice
-from nnhal_driver.backends.litert.writer import Reserve
 from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.operations.call import Shape
+from nnhal_driver.operations.multiply_adds import LONG_STEPS
 
 _LOG = logging.getLogger(__name__)
 _MAX_MODELS = 4
 """Size of the LRU cache of models by input shapes."""
+_DYNAMIC_BYTES = 32 * 2**20
+"""Memory for the tensors of a region whose shapes are unknown, besides that for the declared shapes."""
+_MARGIN_BYTES = 2**16
+"""Space between tensors in memory that processes share."""
+NO_PROCESSES = EngineHosting()
 SET_UP = "set up profiling"
 """Name of the work that only the first profiled execution does."""
 
@@ -37,44 +54,51 @@ SET_UP = "set up profiling"
 class InterpreterPool:
     """Interpreters of one model, created on demand, at most one for each CPU.
 
+    Args:
+        options: its `reserve` is called for the memory of each interpreter.
+        launcher: launches a process for each of them; None to have them in this one.
+
     Raises:
         RuntimeError: the engine rejects the model, or cannot allocate its tensors.
-        HalError: raised by `reserve`, which is called for the memory of each interpreter.
+        HalError: raised by the functions of the options.
     """
 
-    def __init__(self, model: ConvertedModel, max_threads: int, reserve: Reserve = lambda size: None) -> None:
+    def __init__(
+        self, model: ConvertedModel, max_threads: int, options: CompileOptions, launcher: EngineLauncher | None = None
+    ) -> None:
         self.model = model
-        self._reserve = reserve
+        self.launcher = launcher
+        self._reserve = options.reserve
         self._threads = ThreadChoice(max_threads)
         self._slots: SimpleQueue[None] = SimpleQueue()  # a semaphore at a tenth of the cost of threading's
         for _ in range(available_cpus()):
             self._slots.put(None)
-        self._idle = [self._create(1)] if model.operators else []
+        self._idle = [self._create(1, options.check)] if model.operators else []
 
     @property
     def threads(self) -> int:
         """Number of threads of the next call."""
         return self._threads.threads
 
-    def run(self, inputs: Sequence[AnyArray], outputs: Sequence[Output]) -> None:
-        """Run the model once.
+    def run(self, inputs: Sequence[AnyArray], outputs: Sequence[Output], check: Check) -> None:
+        """Run the model once. `check` is called while a process works.
 
         Raises:
             RuntimeError: the engine failed, and no output was delivered.
-            HalError: an output could not be delivered.
+            HalError: raised by `check`, or an output could not be delivered.
         """
         if not self.model.operators:
             self._deliver(None, outputs)
             return
         self._slots.get()
         try:
-            interpreter = self._take()
-            if self.model.has_variables:
-                interpreter.reset_variables()
+            interpreter = self._take(check)
+            if self.model.is_dynamic:
+                inputs = self._resize(interpreter, inputs, check)
             for tensor, array in zip(self.model.inputs, inputs, strict=True):
                 if tensor is not None:
-                    interpreter.view(tensor)[...] = array
-            self._invoke(interpreter)
+                    interpreter.write(tensor, array)
+            self._invoke(interpreter, check)
             try:
                 self._deliver(interpreter, outputs)
             finally:
@@ -82,44 +106,73 @@ class InterpreterPool:
         finally:
             self._slots.put(None)
 
-    def _deliver(self, interpreter: Interpreter | None, outputs: Sequence[Output]) -> None:
+    def _resize(self, interpreter: Engine, inputs: Sequence[AnyArray], check: Check) -> list[AnyArray]:
+        """Give the inputs of a region their shapes. Return the values with them: an operand has no rank 0."""
+        shapes: dict[int, Shape] = {}
+        for tensor, array in zip(self.model.inputs, inputs, strict=True):
+            assert tensor is not None
+            is_scalar = array.shape == (1,) and not interpreter.view(tensor).ndim
+            shapes[tensor] = () if is_scalar else array.shape
+        if any(interpreter.view(tensor).shape != shape for tensor, shape in shapes.items()):
+            interpreter.resize(shapes, check)
+        return [array.reshape(shape) for array, shape in zip(inputs, shapes.values(), strict=True)]
+
+    def _deliver(self, interpreter: Engine | None, outputs: Sequence[Output]) -> None:
         """Write the outputs. Without an interpreter, all of them are constants."""
         for position, (output, (tensor, _)) in enumerate(zip(outputs, self.model.outputs, strict=True)):
             if tensor is None:
                 output.write(self.model.constants[position], keep=True)
             else:
                 assert interpreter is not None
-                output.write(interpreter.view(tensor))
+                value = interpreter.view(tensor)
+                output.write(value if value.ndim else value.reshape(1))
 
     def drop_idle(self) -> None:
         """Free the memory of idle interpreters. The next call creates a new one."""
         self._idle.clear()
 
-    def _invoke(self, interpreter: Interpreter) -> None:
+    def _invoke(self, interpreter: Engine, check: Check) -> None:
         if not self._threads.is_measuring:
-            interpreter.invoke()
+            interpreter.invoke(check, reset=self.model.has_variables)
             return
         start = time.perf_counter()
-        interpreter.invoke()
+        interpreter.invoke(check, reset=self.model.has_variables)
         self._threads.record(interpreter.threads, time.perf_counter() - start)
 
-    def _take(self) -> Interpreter:
+    def _take(self, check: Check) -> Engine:
         """Return an idle interpreter with the chosen number of threads, or a new one. Drops idle ones with another."""
         threads = self._threads.threads
         while True:
             try:
                 interpreter = self._idle.pop()
             except IndexError:
-                return self._create(threads)
+                return self._create(threads, check)
             if interpreter.threads == threads:
                 return interpreter
             del interpreter  # a large model has no room for the weights of another one
 
-    def _create(self, threads: int) -> Interpreter:
-        reservation = self._reserve(self.model.engine_bytes)
-        interpreter = Interpreter(self.model.file.source, threads)
+    def _create(self, threads: int, check: Check) -> Engine:
+        interpreter: Engine
+        if self.launcher is None:
+            reservation = self._reserve(self.model.engine_bytes)
+            interpreter = Interpreter(self.model.file.source, threads)
+        else:
+            # the tensors may lie in both processes, and those of regions be larger than they declare
+            size = self.model.engine_bytes + self.model.is_dynamic * _DYNAMIC_BYTES
+            reservation = self._reserve(PROCESS_BYTES + 3 * size)
+            interpreter = self._launch(self.launcher, threads, size, check)
         interpreter.reservation = reservation
         return interpreter
+
+    def _launch(self, launcher: EngineLauncher, threads: int, size: int, check: Check) -> Engine:
+        inputs = [tensor for tensor in self.model.inputs if tensor is not None]
+        outputs = [tensor for tensor, _ in self.model.outputs if tensor is not None]
+        file = self.model.file.open()
+        try:
+            model = EngineModel(file, inputs, outputs, threads, PROCESS_BYTES + size, 2 * size + _MARGIN_BYTES)
+            return launcher.launch(model, check)
+        finally:
+            os.close(file)
 
 
 class LitertSubgraph(CompiledSubgraph):
@@ -127,6 +180,7 @@ class LitertSubgraph(CompiledSubgraph):
 
     Args:
         subgraph, options: see `Backend.compile`.
+        hosting: where its interpreters run.
         sections: saved sections; if None, the operations are converted.
         max_threads: how many threads may serve one call; 0: as many as there are CPUs.
 
@@ -140,10 +194,12 @@ class LitertSubgraph(CompiledSubgraph):
         self,
         subgraph: SubgraphView,
         options: CompileOptions,
+        hosting: EngineHosting = NO_PROCESSES,
         sections: Sections | None = None,
         max_threads: int = 0,
     ) -> None:
         self._subgraph = subgraph
+        self._hosting = hosting
         self._options = options
         self._max_threads = max_threads or available_cpus()
         self._lock = Lock()
@@ -156,7 +212,7 @@ class LitertSubgraph(CompiledSubgraph):
         try:
             self._static = self._create_static(sections)
         except (Unsupported, RuntimeError) as error:
-            raise general_failure(f"CpuAcc cannot compile {subgraph.graph.name}: {error}") from error
+            raise general_failure(f"CpuAcc cannot compile {subgraph.graph.name}: {_first_line(error)}") from error
 
     def save(self) -> Sections | None:
         """Return the sections of the model, or None if its shapes depend on the inputs."""
@@ -169,6 +225,8 @@ class LitertSubgraph(CompiledSubgraph):
         """Return the pool of the only possible set of input shapes, or None if there are several."""
         if sections is not None:
             model, shapes = load(sections, self._options.reserve)
+        elif (region := region_of(self._subgraph)) is not None:
+            model, shapes = region_model(region, self._options.reserve), ()
         elif (fixed := static_shapes(self._subgraph)) is not None:
             model, shapes = self._convert(fixed), tuple(fixed)
         else:
@@ -192,11 +250,13 @@ class LitertSubgraph(CompiledSubgraph):
             pool = self._static or self._pool_for(tuple(array.shape for array in arrays))
             if pool is not None and _matches_declared(pool.model, outputs):
                 try:
-                    if run.profile is None or not self._run_profiled(pool.threads, arrays, outputs, run, run.profile):
-                        pool.run(arrays, outputs)
+                    if run.profile is None or not self._run_profiled(pool, arrays, outputs, run, run.profile):
+                        pool.run(arrays, outputs, run.check)
                     return
                 except (RuntimeError, MemoryError) as error:
-                    reason = str(error) or type(error).__name__
+                    reason = _first_line(error)
+                    if pool.model.has_regions:  # which CpuRef cannot run
+                        raise general_failure(f"LiteRT failed in {self._subgraph.graph.name}: {reason}") from None
                     _LOG.warning("CpuRef runs %s: LiteRT failed: %s", self._subgraph.graph.name, reason)
                 pool.drop_idle()
         private = [None if array is None else array.copy() for array in inputs]
@@ -219,9 +279,12 @@ class LitertSubgraph(CompiledSubgraph):
             return pool
 
     def _run_profiled(
-        self, threads: int, inputs: Sequence[AnyArray], outputs: Sequence[Output], run: Run, profile: Profile
+        self, pool: InterpreterPool, inputs: Sequence[AnyArray], outputs: Sequence[Output], run: Run, profile: Profile
     ) -> bool:
         """Run the operations one by one, and report their times. Return False if that is not possible."""
+        if pool.launcher is not None or pool.model.is_dynamic:
+            return False
+        threads = pool.threads
         shapes = [array.shape for array in inputs]
         key = (*shapes, threads)
         with self._profiling:
@@ -244,7 +307,9 @@ class LitertSubgraph(CompiledSubgraph):
     def _create_pool(self, model: ConvertedModel) -> InterpreterPool:
         # further threads shorten one call, and cost processor time and the throughput of concurrent calls
         is_fast = self._options.preference == ExecutionPreference.FAST_SINGLE_ANSWER
-        return InterpreterPool(model, self._max_threads if is_fast else 1, self._options.reserve)
+        needs_process = (model.has_regions and self._hosting.is_shared) or model.steps > LONG_STEPS
+        launcher = self._hosting.launcher if needs_process else None
+        return InterpreterPool(model, self._max_threads if is_fast else 1, self._options, launcher)
 
     def _fall_back(self) -> CompiledSubgraph:
         with self._lock:
@@ -259,3 +324,7 @@ def _matches_declared(model: ConvertedModel, outputs: Sequence[Output]) -> bool:
         if output.declared != shape and not fits(shape, output.declared):
             return False
     return True
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -4,6 +4,7 @@ Tensors and operators are added one by one. A computed constant remains a functi
 value is freed immediately afterwards. So a model that is never written costs no memory.
 """
 
+import fcntl
 import mmap
 import os
 import struct
@@ -37,6 +38,9 @@ _READ_IN_PLACE = frozenset(("ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM"))
 """Operators that read constants where they are. The engine packs those of others, such as the weights of layers."""
 _OFFSET_SLOT = 6
 """Entry of `Buffer.offset` in the vtable of its table, in bytes."""
+
+_SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+"""Seals of the file of a model, which several engines and their clients share."""
 
 Value = AnyArray | Callable[[], AnyArray]
 """A constant: an array, or a function that computes it."""
@@ -86,7 +90,7 @@ class ModelFile:
         if self.size < MAPPED_BYTES and not any(map(_is_shareable, values)):
             self.source: bytes | str = _concatenate(head, constants)
         else:
-            self._descriptor = os.memfd_create("nnhal-litert", os.MFD_CLOEXEC)
+            self._descriptor = os.memfd_create("nnhal-litert", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             self.source = f"/proc/self/fd/{self._descriptor}"
             os.ftruncate(self._descriptor, self.size)
             _write(self._descriptor, head, 0)
@@ -95,13 +99,25 @@ class ModelFile:
                 _write(self._descriptor, array.data, location.offset + skipped)
                 if _is_shareable(value):
                     share(array, self._descriptor, location.offset + skipped)
+            fcntl.fcntl(self._descriptor, fcntl.F_ADD_SEALS, _SEALS)
+
+    def open(self) -> int:
+        """Return a descriptor of a file with the model, for another process, which cannot change it."""
+        if isinstance(self.source, bytes):
+            descriptor = os.memfd_create("nnhal-litert", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            _write(descriptor, self.source, 0)
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
+            return descriptor
+        assert self._descriptor is not None
+        return os.dup(self._descriptor)
 
     def contents(self) -> Bytes:
         """Return the whole model, read-only."""
         if isinstance(self.source, bytes):
             return np.frombuffer(self.source, np.uint8)
         assert self._descriptor is not None
-        return np.frombuffer(mmap.mmap(self._descriptor, self.size, prot=mmap.PROT_READ), np.uint8)
+        mapped = mmap.mmap(self._descriptor, self.size, mmap.MAP_PRIVATE, mmap.PROT_READ)
+        return np.frombuffer(mapped, np.uint8)
 
     def __del__(self) -> None:
         if self._descriptor is not None:

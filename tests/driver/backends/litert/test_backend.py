@@ -181,7 +181,7 @@ def test_unknown_batch_size_is_set_at_execution(monkeypatch: pytest.MonkeyPatch)
 def test_cpu_ref_takes_over_after_an_engine_failure(
     error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(_: Interpreter) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise error
 
     outcome = prepare_case(Case(Op.FLOOR, [float_tensor([1.5, -1.5])], [OUT]))
@@ -196,7 +196,7 @@ def test_cpu_ref_gets_copies_of_the_inputs(monkeypatch: pytest.MonkeyPatch) -> N
     x = np.array([1.5, -1.5], np.float32)
     seen: list[Any] = []
 
-    def fail(_: Interpreter) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise RuntimeError("failed")
 
     def fall_back_and_record(self: LitertSubgraph) -> Any:

@@ -14,7 +14,7 @@ from tests.driver.one_operation import execute, prepare
 
 interpreter = pytest.importorskip("ai_edge_litert.interpreter")
 
-EMBEDDED = Device("embedded", registry.create(("CpuAcc", "CpuRef", "Unverified")))
+EMBEDDED = Device("embedded", registry.create(("CpuAcc", "CpuRef")))
 
 
 def run_litert(data: bytes, inputs: Sequence[AnyArray]) -> list[AnyArray]:

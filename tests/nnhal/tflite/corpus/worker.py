@@ -42,12 +42,8 @@ from tests.nnhal.tflite.corpus.exceptions import litert_error, steps
 from tests.nnhal.tflite.corpus.result import UNPREPARED, Result
 
 _DEFAULT, _REFERENCE = OpResolverType.AUTO, OpResolverType.BUILTIN_REF
-_DEVICES = {"CpuAcc": ("CpuAcc", "CpuRef"), "CpuRef": ("CpuRef",), "Unverified": ("CpuAcc", "CpuRef", "Unverified")}
-"""Backends of the devices: those of a service, of the reference, and of an embedded service.
-
-The third one only runs the models that the first one does not prepare.
-"""
-_EMBEDDED = "Unverified"
+_DEVICES = {"CpuAcc": ("CpuAcc", "CpuRef"), "CpuRef": ("CpuRef",)}
+"""Backends of the devices: those of a service, and of the reference."""
 
 
 @dataclass
@@ -125,7 +121,7 @@ def _invoke(model: bytes, arrays: Sequence[AnyArray], resolver: OpResolverType) 
 
 def _run_nnhal(result: Result, case: Case, run: LitertRun, devices: Mapping[str, Device]) -> Result:
     """Import a model without the LiteRT extension or, if that is refused, with it, and compare its results."""
-    used = {name: device for name, device in devices.items() if name != _EMBEDDED}
+    used = devices
     try:
         if wrong := _wrong_shapes(case.name, run):
             return replace(result, verdicts={"import": wrong})
@@ -141,8 +137,6 @@ def _run_nnhal(result: Result, case: Case, run: LitertRun, devices: Mapping[str,
         return replace(result, verdicts={"import": f"raises {error!r}"})
     operations = tuple(operation_name(operation.type) for operation in model.main.operations)
     verdicts = {name: _compare(case, run, model, name, device) for name, device in used.items()}
-    if any(verdict.startswith(UNPREPARED) for verdict in verdicts.values()):
-        verdicts[_EMBEDDED] = _compare(case, run, model, _EMBEDDED, devices[_EMBEDDED])
     return replace(result, operations=operations, verdicts=verdicts)
 
 

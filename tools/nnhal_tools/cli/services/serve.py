@@ -109,7 +109,7 @@ def _serve_embedded(parent: int, config: Path | None, options: Mapping[str, obje
     with TemporaryDirectory(prefix="nnhal-") as folder:
         private = {**options, "listen": [f"unix:{folder}/socket"]}
         # not the default file: a file in the current folder must not change what a client program does
-        loaded = settings_sources.load_settings(config, private, settings_sources.EMBEDDED_DEFAULTS)
+        loaded = settings_sources.load_settings(config, private)
         if print_config:
             typer.echo(settings_sources.to_toml(loaded), nl=False)
             return

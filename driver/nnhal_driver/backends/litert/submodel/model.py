@@ -24,11 +24,11 @@ ITEM_BITS = {
     "INT4": 4,
     "COMPLEX64": 64,
 }
-"""Types of tensors that a sub-model may have, with the bits of an element."""
+"""Types of tensors that the writer of models knows, with the bits of an element."""
 
 
 class InvalidSubModel(ValueError):
-    """A sub-model is damaged, unsafe, or outside of what is supported. The message names the operator or the field."""
+    """A sub-model is damaged, or LiteRT's kernels cannot compute it. The message names the operator or the field."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,7 +85,7 @@ class SubModelOperator:
     """An operator.
 
     Attributes:
-        name: name in TFLite's BuiltinOperator, for example CONV_2D.
+        name: name in TFLite's BuiltinOperator, for example CONV_2D; the number of an unknown one.
         version: version of the operator in the file.
         inputs: numbers of tensors; -1 for an omitted one.
         outputs: numbers of tensors.
@@ -93,7 +93,7 @@ class SubModelOperator:
         options: all fields of the options table by their names in the schema, for example `stride_w`.
         intermediates: numbers of tensors that only carry quantization.
         custom_code: the name of a custom operator, otherwise "".
-        custom_options: the options of a custom operator, encoded again after all checks. `options` has them too.
+        custom_options: the options of a custom operator.
     """
 
     name: str
@@ -114,19 +114,31 @@ class SubModelOperator:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SubModelGraph:
-    """A subgraph: its tensors, the numbers of its inputs and outputs, and its operators in the order of execution."""
+    """A subgraph: its tensors, the numbers of its inputs and outputs, and its operators in the order of execution.
+
+    All numbers of tensors are in range.
+    """
 
     tensors: tuple[SubModelTensor, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     operators: tuple[SubModelOperator, ...]
 
+    def inputs_of(self, operator: SubModelOperator) -> list[SubModelTensor | None]:
+        """Return the inputs of an operator; None for an omitted one."""
+        return [self.tensors[i] if i >= 0 else None for i in operator.inputs]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SubModel:
-    """A sub-model. Subgraph 0 is the main one; IF and WHILE call the others."""
+    """A sub-model. Subgraph 0 is the main one; IF and WHILE call the others.
+
+    Attributes:
+        is_complete: whether it has nothing that these values do not represent.
+    """
 
     graphs: tuple[SubModelGraph, ...]
+    is_complete: bool = True
 
     @property
     def main(self) -> SubModelGraph:
@@ -142,11 +154,6 @@ class SubModel:
     def outputs(self) -> tuple[SubModelTensor, ...]:
         """Outputs of the main subgraph."""
         return tuple(self.main.tensors[i] for i in self.main.outputs)
-
-
-def tensor_path(graph: int, index: int) -> str:
-    """Return the name of a tensor in messages."""
-    return f"{f'subgraph {graph}, ' if graph else ''}tensor {index}"
 
 
 def operator_path(graph: int, index: int, name: str) -> str:

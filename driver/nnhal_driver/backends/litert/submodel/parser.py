@@ -1,18 +1,15 @@
 """Conversion of a flatbuffer to a sub-model."""
 
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from nnhal.tflite_schema import BuiltinOperator, TensorType
 from nnhal.tflite_schema.packing import IDENTIFIER, VERSION
-from nnhal.tflite_schema.reader import Fields, FlatbufferReader, InvalidFlatbuffer
+from nnhal.tflite_schema.reader import Fields, FlatbufferReader, InvalidFlatbuffer, numbers
 from nnhal.tflite_schema.tables import OPTIONS_NAMES
-from nnhal.types import AnyArray, Bytes
-from nnhal_driver.backends.litert.submodel.custom_options import CUSTOM_OPTIONS
+from nnhal.types import Bytes
 from nnhal_driver.backends.litert.submodel.model import (
-    ITEM_BITS,
     InvalidSubModel,
     SubModel,
     SubModelGraph,
@@ -20,7 +17,6 @@ from nnhal_driver.backends.litert.submodel.model import (
     SubModelQuantization,
     SubModelTensor,
     operator_path,
-    tensor_path,
 )
 
 _REAL_TYPES = frozenset(["FLOAT16", "FLOAT32", "FLOAT64", "BOOL"])
@@ -28,71 +24,67 @@ _REAL_TYPES = frozenset(["FLOAT16", "FLOAT32", "FLOAT64", "BOOL"])
 _OPERATOR_NAMES: Mapping[int, str] = {operator: operator.name for operator in BuiltinOperator}
 _TYPE_NAMES: Mapping[int, str] = {type_: type_.name for type_ in TensorType}
 _NO_OPTIONS: Mapping[str, object] = {}
+_OMITTED = -1
+"""Number of an omitted tensor."""
 
 
 def parse(data: bytes | memoryview | Bytes) -> SubModel:
     """Return the sub-model in a flatbuffer.
 
-    The result refers to the constants in the data. Their bytes must not change after `verify` has checked them: copy
-    memory to which a client can write.
+    The result refers to the constants in the data: copy memory to which a client can write.
 
     Args:
         data: a TFLite flatbuffer, which may contain anything.
 
     Raises:
-        InvalidSubModel: the flatbuffer is damaged, or contains something that is not supported.
+        InvalidSubModel: the flatbuffer is damaged.
     """
+    array = np.frombuffer(data, np.uint8)
     try:
-        return _Conversion(np.frombuffer(data, np.uint8)).convert()
+        return _Conversion(array, strict=True).convert()
+    except InvalidFlatbuffer:  # damaged, or with fields that are not copied
+        pass
+    try:
+        return _Conversion(array, strict=False).convert()
     except InvalidFlatbuffer as error:
         raise InvalidSubModel(str(error)) from None
 
 
 class _Conversion:
-    """Conversion of the fields of one flatbuffer."""
+    """Conversion of the fields of one flatbuffer. `strict`: see `FlatbufferReader`."""
 
-    def __init__(self, data: Bytes) -> None:
+    def __init__(self, data: Bytes, *, strict: bool) -> None:
         self._data = data
-        self._reader = FlatbufferReader(data, IDENTIFIER, strict=True)
+        self._is_complete = strict
+        self._reader = FlatbufferReader(data, IDENTIFIER, strict=strict)
         self._model = model = self._reader.root("Model")
         if model["version"] != VERSION:
             raise InvalidSubModel(f"the schema has version {model['version']}; expected {VERSION}")
         self._buffers = _tables(model, "buffers")
-        self._codes = [self._code(index, fields) for index, fields in enumerate(_tables(model, "operator_codes"))]
+        self._codes = [_code(fields) for fields in _tables(model, "operator_codes")]
 
     def convert(self) -> SubModel:
         """Return the sub-model."""
-        graphs = _tables(self._model, "subgraphs")
-        if not graphs:
-            raise InvalidSubModel("subgraphs: there is no subgraph")
-        return SubModel(tuple(self._graph(index, graph) for index, graph in enumerate(graphs)))
-
-    def _code(self, index: int, fields: Fields) -> tuple[str, int, str]:
-        """Return the name and the version of an operator code, and the name of a custom operator."""
-        builtin = max(fields["builtin_code"], fields["deprecated_builtin_code"])
-        name = _OPERATOR_NAMES.get(builtin)
-        if name is None:
-            raise InvalidSubModel(f"operator_codes[{index}]: operator {builtin} is unknown")
-        custom = fields["custom_code"] or ""
-        if name == "CUSTOM" and custom not in CUSTOM_OPTIONS:
-            raise InvalidSubModel(f"operator_codes[{index}]: custom operator {custom!r} is not supported")
-        return name, fields["version"], custom if name == "CUSTOM" else ""
+        graphs = tuple(self._graph(index, graph) for index, graph in enumerate(_tables(self._model, "subgraphs")))
+        if not graphs or not graphs[0].operators:
+            raise InvalidSubModel("subgraph 0: there is no operator")
+        return SubModel(graphs, self._is_complete)
 
     def _graph(self, number: int, fields: Fields) -> SubModelGraph:
-        tensors = _tables(fields, "tensors")
-        operators = _tables(fields, "operators")
+        tensors = tuple(
+            self._tensor(f"subgraph {number}, tensor {index}", tensor)
+            for index, tensor in enumerate(_tables(fields, "tensors"))
+        )
+        operators = enumerate(_tables(fields, "operators"))
         return SubModelGraph(
-            tuple(self._tensor(tensor_path(number, index), tensor) for index, tensor in enumerate(tensors)),
-            _integers(fields, "inputs"),
-            _integers(fields, "outputs"),
-            tuple(self._operator(number, index, operator) for index, operator in enumerate(operators)),
+            tensors,
+            _indices(f"subgraph {number}", fields, "inputs", len(tensors)),
+            _indices(f"subgraph {number}", fields, "outputs", len(tensors)),
+            tuple(self._operator(number, index, operator, len(tensors)) for index, operator in operators),
         )
 
     def _tensor(self, where: str, fields: Fields) -> SubModelTensor:
-        number = fields["type"]
-        type_ = _TYPE_NAMES.get(number, str(number))
-        if type_ not in ITEM_BITS:
-            raise InvalidSubModel(f"{where}: type {type_} is not supported")
+        type_ = _TYPE_NAMES.get(fields["type"], str(fields["type"]))
         buffer = fields["buffer"]
         if buffer >= len(self._buffers) and buffer:
             raise InvalidSubModel(f"{where}: buffer is {buffer}; there are {len(self._buffers)} buffers")
@@ -105,7 +97,7 @@ class _Conversion:
             fields["is_variable"],
         )
 
-    def _operator(self, number: int, index: int, fields: Fields) -> SubModelOperator:
+    def _operator(self, number: int, index: int, fields: Fields, tensors: int) -> SubModelOperator:
         opcode = fields["opcode_index"]
         if opcode >= len(self._codes):
             raise InvalidSubModel(
@@ -113,27 +105,17 @@ class _Conversion:
             )
         name, version, custom = self._codes[opcode]
         where = operator_path(number, index, custom or name)
-        custom_options = fields["custom_options"]
-        if not custom and custom_options is not None and len(custom_options):
-            raise InvalidSubModel(f"{where}: custom_options is set; only custom operators have it")
         options_type, options = self._options(where, fields)
-        if custom:
-            try:
-                custom_options, options = CUSTOM_OPTIONS[custom](
-                    np.empty(0, np.uint8) if custom_options is None else custom_options
-                )
-            except InvalidSubModel as error:
-                raise InvalidSubModel(f"{where}: {error}") from None
         return SubModelOperator(
             name,
             version,
-            _integers(fields, "inputs"),
-            _integers(fields, "outputs"),
+            _indices(where, fields, "inputs", tensors, _OMITTED),
+            _indices(where, fields, "outputs", tensors),
             options_type,
             options,
-            _integers(fields, "intermediates"),
+            _indices(where, fields, "intermediates", tensors),
             custom,
-            custom_options if custom else None,
+            fields["custom_options"],
         )
 
     def _options(self, where: str, fields: Fields) -> tuple[str, Mapping[str, object]]:
@@ -143,14 +125,19 @@ class _Conversion:
             return "", _NO_OPTIONS
         name = OPTIONS_NAMES.get(number)
         if name is None:
-            raise InvalidSubModel(f"{where}: options of type {number} are not supported")
+            self._is_complete = False
+            return "", _NO_OPTIONS
         options = self._reader.table(name, position, f"{where}: builtin_options")
-        for field, value in options.items():
-            if isinstance(value, np.ndarray):
-                options[field] = tuple(value.tolist())
-            if isinstance(value, float) and not math.isfinite(value):
-                raise InvalidSubModel(f"{where}: {field} is {value}; expected a finite number")
-        return name, options
+        return name, {
+            field: numbers(value) if isinstance(value, np.ndarray) else value for field, value in options.items()
+        }
+
+
+def _code(fields: Fields) -> tuple[str, int, str]:
+    """Return the name and the version of an operator code, and the name of a custom operator."""
+    builtin = max(fields["builtin_code"], fields["deprecated_builtin_code"])
+    name = _OPERATOR_NAMES.get(builtin, str(builtin))
+    return name, fields["version"], (fields["custom_code"] or "") if name == "CUSTOM" else ""
 
 
 def _quantization(fields: Fields | None) -> SubModelQuantization | None:
@@ -165,5 +152,12 @@ def _tables(fields: Fields, name: str) -> Sequence[Fields]:
 
 
 def _integers(fields: Fields, name: str) -> tuple[int, ...]:
-    value: AnyArray | None = fields[name]
-    return () if value is None else tuple(value.tolist())
+    return numbers(fields[name])
+
+
+def _indices(where: str, fields: Fields, name: str, count: int, lowest: int = 0) -> tuple[int, ...]:
+    """Return numbers of tensors that are in range."""
+    for index in (indices := _integers(fields, name)):
+        if not lowest <= index < count:
+            raise InvalidSubModel(f"{where}: {name} refers to tensor {index}; there are {count}")
+    return indices

@@ -1,29 +1,18 @@
-"""Helpers of the tests of single rules: models of one operator, and changes of models."""
+"""Helpers of the tests of sub-models: models of one operator, and changes of models."""
 
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from nnhal_driver.backends.litert.submodel import InvalidSubModel, SubModelLimits, parse, verify
+from nnhal_driver.backends.litert.submodel import InvalidSubModel, check_kernels, parse
 from tests.nnhal.tflite.build import Op, Tensor, build, pack, unpack
 
-LIMITS = SubModelLimits()
 
-
-def check(data: bytes, limits: SubModelLimits = LIMITS) -> None:
-    """Parse and verify a model.
-
-    Raises:
-        InvalidSubModel: it is refused.
-    """
-    verify(parse(data), limits)
-
-
-def refusal(data: bytes, limits: SubModelLimits = LIMITS) -> str:
+def refusal(data: bytes) -> str:
     """Return the message with which a model is refused."""
     with pytest.raises(InvalidSubModel) as caught:
-        check(data, limits)
+        check_kernels(parse(data))
     return str(caught.value)
 
 

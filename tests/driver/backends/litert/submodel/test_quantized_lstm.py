@@ -83,26 +83,3 @@ def test_result_is_that_of_litert_from_the_initial_state() -> None:
     prepared = prepare(tflite.parse(data), device("CpuAcc"))
     for _ in range(3):
         np.testing.assert_array_equal(execute(prepared, [x])[1][0], expected)
-
-
-@pytest.mark.parametrize(
-    "change, reason",
-    [
-        (lambda file: setattr(file.operator, "intermediates", None), "intermediates has 0 tensors; expected 5"),
-        (lambda file: setattr(file.operator, "intermediates", [1, 2]), "intermediates has 2 tensors; expected 5"),
-        (lambda file: _set_scale(file, file.cells, 0.0003), "input 19 has scale 0.0003; expected a power of 2"),
-        (lambda file: _set_scale(file, file.cells, 0.5), "input 19 has scale 2^-1; expected 2^-15 to 2^-9"),
-        (lambda file: _set_scale(file, file.weights[0], 1e9), "scale of input 1 in its gate is"),
-        (lambda file: _set_scale(file, file.intermediates[-1], 1e-15), "scale of the hidden state is"),
-    ],
-)
-def test_invalid_quantization_is_refused(change: Any, reason: str) -> None:
-    file = LstmFile()
-    change(file)
-    outcome = prepare(tflite.parse(file.data()), device("CpuAcc"))
-    assert outcome.prepared_model is None
-    assert reason in outcome.reason
-
-
-def _set_scale(file: LstmFile, tensor: int, scale: float) -> None:
-    file.graph.tensors[tensor].quantization.scale = [scale]
