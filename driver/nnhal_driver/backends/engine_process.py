@@ -11,7 +11,7 @@ from nnhal.types import AnyArray
 from nnhal_driver.operations.call import Shape
 
 PROCESS_BYTES = 32 * 2**20
-"""Memory of a process besides that of its model. A small model takes 14 MiB that the process does not share."""
+"""Memory that a process may allocate besides that of its model. With a small model, it has 5 MiB of its own."""
 
 Check = Callable[[], None]
 """Raises a HalError if the work must end."""

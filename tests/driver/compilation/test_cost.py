@@ -17,7 +17,7 @@ from nnhal.types import OperationType as Op
 from nnhal_driver.compilation import cost
 from nnhal_driver.compilation.cost import SLOW_NS, divide_long, estimate_duration_ns, estimate_steps
 from nnhal_driver.graph import build_graphs
-from nnhal_driver.operations.multiply_adds import PASSES, SORTING, STEP
+from nnhal_driver.operations.multiply_adds import LONG_STEPS, PASSES, SORTING, STEP
 from tests.benchmark.figures import model_path
 from tests.driver.one_operation import (
     Value,
@@ -104,7 +104,7 @@ def test_long_partitions_are_divided_in_order(lengths: list[int]) -> None:
 def test_divided_partitions_give_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = nnhal.tflite.load(model_path(name))
     results, counts = [], []
-    for limit in (cost.LONG_STEPS, 2**22):
+    for limit in (LONG_STEPS, 2**22):
         monkeypatch.setattr(cost, "LONG_STEPS", limit)
         outcome = prepare(model, device("CpuAcc"))
         assert outcome.prepared_model is not None

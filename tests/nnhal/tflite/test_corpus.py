@@ -44,7 +44,7 @@ def test_models_agree_with_litert(operator: str, results: dict[str, Result]) -> 
 def test_devices_prepare_what_is_imported(operator: str, results: dict[str, Result]) -> None:
     found = [results[case.name] for case in cases(operator) if case.name in results]
     lines = [line for result in found for line in result.unprepared]
-    assert [line for line in lines if not may_be_unprepared(operator, line)] == []
+    assert [line for line in lines if not may_be_unprepared(line)] == []
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from tests.driver.one_operation import execute, prepare
 
 interpreter = pytest.importorskip("ai_edge_litert.interpreter")
 
-EMBEDDED = Device("embedded", registry.create(("CpuAcc", "CpuRef")))
+DEVICE = Device("comparison", registry.create(("CpuAcc", "CpuRef")))
 
 
 def run_litert(data: bytes, inputs: Sequence[AnyArray]) -> list[AnyArray]:
@@ -34,7 +34,7 @@ def assert_runs_as_in_litert(data: bytes, inputs: Sequence[AnyArray], *, exact: 
 
     `arguments` are those of `nnhal.tflite.parse`.
     """
-    actual = execute(prepare(tflite.parse(data, **arguments), EMBEDDED), inputs)[1]
+    actual = execute(prepare(tflite.parse(data, **arguments), DEVICE), inputs)[1]
     for ours, theirs in zip(actual, run_litert(data, inputs), strict=True):
         expected = theirs.reshape(theirs.shape or (1,))
         if exact or expected.dtype.kind != "f":

@@ -10,7 +10,7 @@ from flatbuffers import flexbuffers
 from nnhal import tflite
 from tests.driver.one_operation import execute, prepare
 from tests.nnhal.tflite.build import Branch, Op, Tensor, build, ints, options, pack, unpack
-from tests.nnhal.tflite.comparisons.against_litert import EMBEDDED, assert_runs_as_in_litert, interpreter, run_litert
+from tests.nnhal.tflite.comparisons.against_litert import DEVICE, assert_runs_as_in_litert, interpreter, run_litert
 from tests.nnhal.tflite.comparisons.declared_shapes import DECLARATIONS, declare
 from tests.shared import shared
 
@@ -133,5 +133,5 @@ def test_quantized_model_without_shapes() -> None:
     for index, tensor in enumerate(model.subgraphs[0].tensors):
         tensor.shape = computed[index]
     x = RNG.integers(0, 256, (1, 224, 224, 3), np.uint8)
-    (ours,) = execute(prepare(tflite.parse(data), EMBEDDED), [x])[1]
+    (ours,) = execute(prepare(tflite.parse(data), DEVICE), [x])[1]
     np.testing.assert_array_equal(ours, run_litert(pack(model), [x])[0])

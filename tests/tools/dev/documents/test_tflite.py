@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("ai_edge_litert")
 
 from tools.dev.documents.markdown import ROOT
-from tools.dev.documents.tflite import CODES, DOCUMENT, NO_DEVICE, describe_operator, render_page
+from tools.dev.documents.tflite import CODES, DOCUMENT, describe_operator, render_page
 
 
 def cells(name: str) -> list[str]:
@@ -36,11 +36,6 @@ def test_outcomes_come_from_the_code() -> None:
     assert list(describe_operator("VAR_HANDLE").outcomes) == ["state"]
     assert list(describe_operator("CALL").outcomes) == ["refused"]
     assert "`TFLite_Detection_PostProcess`" in describe_operator("CUSTOM").note
-
-
-def test_operator_without_rules_of_the_extension_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tools.dev.documents.tflite.RULES", {})
-    assert list(describe_operator("CUMSUM").outcomes) == [NO_DEVICE]
 
 
 def test_notes_do_not_repeat_names() -> None:
