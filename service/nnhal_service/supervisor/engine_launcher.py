@@ -5,6 +5,7 @@ the channel. Its answers are not trusted: its model may have taken it over.
 """
 
 import json
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -69,7 +70,7 @@ class EngineProcesses:
         """Record the crash of a process by the model of the calling thread."""
         record = current_record()
         digest = b"" if record is None else record.digest
-        event("engine-crashed", digest=digest.hex() or "-", how=how)
+        event("engine-crashed", logging.WARNING, digest=digest.hex() or "-", how=how)
         if digest:
             with suppress(OSError):
                 self._quarantine.record(digest, Crash(_BACKEND, time.time(), f"in an engine: {how}", sure=True))
@@ -133,7 +134,7 @@ class EngineProcess:
     def _map(self, forms: list[TensorForm], *, may_grow: bool) -> None:
         try:
             arrays = self._memory.arrays(forms, may_grow=may_grow)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, OverflowError) as error:
             raise self._died(f"its tensors cannot be mapped: {error}") from None
         tensors = [*self._model.inputs, *self._model.outputs]
         self._views = dict(reversed(list(zip(tensors, arrays, strict=False))))  # an input may also be an output

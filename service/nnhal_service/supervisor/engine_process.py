@@ -27,7 +27,7 @@ MAX_ERROR = 2**12
 SPIN_S = 50e-6
 """Seconds for which both sides spin before they block. Most small models run in less."""
 _NICE = 5
-ERRORS = (RuntimeError, ValueError, TypeError, OSError, MemoryError)
+ERRORS = (RuntimeError, ValueError, TypeError, OSError, MemoryError, OverflowError)
 
 
 def run_engine(arguments: ChildArguments) -> None:

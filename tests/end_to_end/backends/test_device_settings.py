@@ -115,7 +115,7 @@ def test_environment_and_file(tmp_path: Path) -> None:
     [
         (
             ("--device", "a=Npu"),
-            "--device a: there is no backend 'Npu'; there are CpuAcc, CpuRef, Doubler, GpuAcc, Unverified",
+            "--device a: there is no backend 'Npu'; there are CpuAcc, CpuRef, Doubler, GpuAcc",
         ),
         (("--backend-option", "Npu.x=1"), "--backend-option Npu.x: there is no backend 'Npu'; there are CpuAcc"),
         (

@@ -203,7 +203,7 @@ def test_deadline_ends_an_endless_region(own_service: Service) -> None:
 
 
 def convolution() -> tuple[Model, AnyArray]:
-    """Return a convolution of 2^34 multiply-adds, and its input."""
+    """Return a convolution of 2^35 multiply-adds, and its input."""
     b = nnhal.ModelBuilder()
     x = b.input(T.TENSOR_FLOAT32, (1, 128, 128, 512))
     weights = np.zeros((512, 3, 3, 512), np.float32)
@@ -212,7 +212,7 @@ def convolution() -> tuple[Model, AnyArray]:
 
 
 def product() -> tuple[Model, AnyArray]:
-    """Return a matrix product of 2^34 multiply-adds, and its input."""
+    """Return a matrix product of 2^35 multiply-adds, and its input."""
     b = nnhal.ModelBuilder()
     x = b.input(T.TENSOR_FLOAT32, (4096, 2048))
     weights = np.zeros((4096, 2048), np.float32)
@@ -290,7 +290,7 @@ def test_killed_engines_disturb_nobody(own_service: Service) -> None:
         finally:
             done[0] = True
         counts = [future.result(60) for future in attackers]
-        assert sum(failures for _, failures in counts) > 50 and all(results for results, _ in counts)
+        assert sum(failures for _, failures in counts) > 20 and all(results for results, _ in counts)
         assert other.result(60)
     assert wait_until(lambda: not engine_pids())
     assert not own_service.logged("engine-crashed")

@@ -225,7 +225,7 @@ ARGUMENTS = [
     Mistake(
         "compare {digits} --backend Npu",
         "DEVICE_UNAVAILABLE: the embedded service did not start: there is no backend 'Npu'; there are CpuAcc, CpuRef, "
-        "GpuAcc, Unverified",
+        "GpuAcc",
         1,
         starts=STARTS_A_SERVICE,
     ),
@@ -276,7 +276,7 @@ SERVE = [
         "0.0.0.0:0 can be reached from other machines; that needs TLS (--tls-cert, --tls-key) or --insecure",
     ),
     Mistake("serve --listen localhost", f"--listen: invalid address 'localhost'; {EXPECTED}"),
-    Mistake("serve --backends Npu", "there is no backend 'Npu'; there are CpuAcc, CpuRef, GpuAcc, Unverified"),
+    Mistake("serve --backends Npu", "there is no backend 'Npu'; there are CpuAcc, CpuRef, GpuAcc"),
     Mistake("serve --device ''", "--device: the name of a device is empty"),
     Mistake("serve --device a --device a", "--device: 'a' is given twice; expected different names"),
     Mistake("serve --limit sessions", "--limit: invalid limit 'sessions'; expected NAME=VALUE"),

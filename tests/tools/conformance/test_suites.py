@@ -32,7 +32,7 @@ from tests.shared import shared
 from tests.tools.conformance.selftest.restartable import RestartableService
 
 UNUSED_ADDRESS = "127.0.0.1:1"
-BACKENDS = ("CpuAcc", "CpuRef", "Unverified")
+BACKENDS = ("CpuAcc", "CpuRef")
 """Backends of the embedded device. The placement of a small model may use either."""
 OTHER_DEVICES = {"CACHE-09", "CACHE-10", "RESIL-19"}
 """Ids that only devices of other kinds evaluate: see test_caching.py and test_resilience.py."""
