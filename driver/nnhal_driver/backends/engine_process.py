@@ -60,6 +60,9 @@ class EngineModel:
     """A model for an engine.
 
     Attributes:
+        backend: id of its backend.
+        engine: name of the class of its engine, "module:class". It takes the path of the file and the number of
+            threads.
         file: a descriptor of its file, which the caller closes.
         inputs, outputs: numbers of its tensors.
         threads: number of threads for one call.
@@ -67,6 +70,8 @@ class EngineModel:
         shared: bytes of its inputs and outputs at most, in memory that it shares with the caller.
     """
 
+    backend: str
+    engine: str
     file: int
     inputs: Sequence[int]
     outputs: Sequence[int]
@@ -89,7 +94,7 @@ class EngineLauncher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EngineHosting:
-    """Where engines run.
+    """Hosting of engines.
 
     Attributes:
         launcher: launches processes; None if there are none.

@@ -77,8 +77,8 @@ class Assembly:
 
 _BUILT_IN: dict[str, Registration] = {}
 _ENGINES: set[Callable[[], object]] = set()
-_REPLACED = {"Unverified": "CpuAcc runs all regions of the LiteRT extension; name that instead"}
-"""What replaces backends that existed, by id."""
+REPLACED: dict[str, str] = {}
+"""Advice on backends that existed, by id."""
 _NO_PLUGINS = SearchResult()
 _NO_OPTIONS: OptionValues = {}
 
@@ -171,10 +171,9 @@ def assemble(ids: Sequence[str], plugins: SearchResult = _NO_PLUGINS, options: O
 
 def _check_ids(ids: list[str], known: Sequence[str]) -> list[str]:
     for id_ in ids:
-        if id_ in _REPLACED and id_ not in known:
-            raise ValueError(f"there is no backend {id_!r} any more: {_REPLACED[id_]}")
         if id_ not in known:
-            raise ValueError(f"there is no backend {id_!r}; there are {', '.join(known)}")
+            advice = REPLACED.get(id_) or f"there are {', '.join(known)}"
+            raise ValueError(f"there is no backend {id_!r}; {advice}")
         if ids.count(id_) > 1:
             raise ValueError(f"backend {id_!r} is listed twice")
     return ids

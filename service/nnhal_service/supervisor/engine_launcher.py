@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 
@@ -29,8 +30,6 @@ _POLL_S = 0.01
 _STDOUT = 1
 """Descriptor of the output of the worker, which is a pipe to the supervisor."""
 _MAX_STACKS = 4096
-_BACKEND = "CpuAcc"
-"""The backend whose engine it is."""
 
 
 class EngineProcesses:
@@ -50,6 +49,7 @@ class EngineProcesses:
     def launch(self, model: EngineModel, check: Check) -> "EngineProcess":
         """Start a process for a model: see `EngineLauncher`."""
         message = {
+            "engine": model.engine,
             "inputs": model.inputs,
             "outputs": model.outputs,
             "threads": model.threads,
@@ -59,21 +59,21 @@ class EngineProcesses:
         }
         channel, other = Channel.pair()
         memory, stacks, (lifeline, held) = create_memory(), os.memfd_create("nnhal-engine-stacks"), os.pipe()
-        process = EngineProcess(channel, (memory, stacks, held), model, self._record)
+        process = EngineProcess(channel, (memory, stacks, held), model, partial(self._record, model.backend))
         self._supervisor.send({"engine": message}, [other.fileno(), lifeline, model.file, memory, stacks, _STDOUT])
         other.close()
         os.close(lifeline)
         process.start(check)
         return process
 
-    def _record(self, how: str) -> None:
+    def _record(self, backend: str, how: str) -> None:
         """Record the crash of a process by the model of the calling thread."""
         record = current_record()
         digest = b"" if record is None else record.digest
-        event("engine-crashed", logging.WARNING, digest=digest.hex() or "-", how=how)
+        event("engine-crashed", logging.WARNING, digest=digest.hex() or "-", backend=backend, how=how)
         if digest:
             with suppress(OSError):
-                self._quarantine.record(digest, Crash(_BACKEND, time.time(), f"in an engine: {how}", sure=True))
+                self._quarantine.record(digest, Crash(backend, time.time(), f"in an engine: {how}", sure=True))
 
 
 class EngineProcess:

@@ -7,11 +7,11 @@ inputs, those of the outputs, or an error.
 import faulthandler
 import json
 import os
+import pkgutil
 from functools import partial
 
 from nnhal.shm.spin_wait import SpinThenBlock
 from nnhal.types import AnyArray
-from nnhal_driver.backends.litert.engine import Interpreter
 from nnhal_service.channel import Message
 from nnhal_service.memory_limits import limit_growth, tune_malloc
 from nnhal_service.sandbox.profile import engine_profile
@@ -80,7 +80,8 @@ class EngineServer:
     """
 
     def __init__(self, message: Message, model: int, memory: EngineMemory) -> None:
-        self._interpreter = Interpreter(f"/proc/self/fd/{model}", message["threads"])
+        engine = pkgutil.resolve_name(message["engine"])
+        self._interpreter = engine(f"/proc/self/fd/{model}", message["threads"])
         self._inputs, self._outputs = message["inputs"], message["outputs"]
         self._memory = memory
         self.description = self._describe()

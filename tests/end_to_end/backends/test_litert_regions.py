@@ -174,9 +174,10 @@ def test_index_out_of_range_is_the_error_of_litert(service: Service, embedded: n
         for device in (shared, embedded):
             prepared = device.prepare(region(data)).result(60)
             for index in (2, 2**31 - 1, 1, -5):
-                values = [np.arange(12).reshape(4, 3), np.array([index], np.int32)]
+                rows = np.arange(12).reshape(4, 3)
+                values: list[AnyArray] = [rows, np.array([index], np.int32)]
                 if 0 <= index < 4:
-                    np.testing.assert_array_equal(prepared.execute(values)[0], values[0][index : index + 1])
+                    np.testing.assert_array_equal(prepared.execute(values)[0], rows[index : index + 1])
                 else:
                     with pytest.raises(nnhal.HalError, match="LiteRT failed in main: "):
                         prepared.execute(values)

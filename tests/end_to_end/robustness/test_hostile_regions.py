@@ -21,7 +21,7 @@ def run(device: nnhal.Device, number: int) -> str:
     """Prepare and run a mutated region on zeros. Return how it ended."""
     try:
         with device.prepare(region(*example(number)), deadline=10.0).result(60) as prepared:
-            values = [np.zeros([n or 1 for n in info.shape], info.dtype) for info in prepared.inputs]
+            values = [np.zeros([n or 1 for n in info.shape or ()], info.dtype) for info in prepared.inputs]
             prepared.execute(values, deadline=2.0)
     except nnhal.HalError as error:
         return "died" if "the process of the engine ended" in error.reason else "failed"

@@ -61,7 +61,7 @@ class Impostor:
         file = os.memfd_create("model")
         activities = ActivityTable(memoryview(bytearray(TABLE_BYTES)))
         with activities.record(Stage.EXECUTING, DIGEST):
-            process = self.launcher.launch(EngineModel(file, [0], [1], 1, 2**20, 2**20), lambda: None)
+            process = self.launcher.launch(EngineModel("Npu", "", file, [0], [1], 1, 2**20, 2**20), lambda: None)
             try:
                 yield process
             finally:
@@ -100,7 +100,7 @@ def test_answers_are_not_trusted(tmp_path: Path, answer: object) -> None:
         with pytest.raises(EngineDiedError, match="the process of the engine ended: its "):
             engine.invoke(lambda: None)
     ((crash,),) = impostor.quarantine.crashes().values()
-    assert crash.backend == "CpuAcc" and crash.sure
+    assert crash.backend == "Npu" and crash.sure
 
 
 def test_crash_accuses_the_model_and_a_kill_does_not(tmp_path: Path) -> None:

@@ -23,7 +23,9 @@ from nnhal_driver.backends.litert.inlining import is_submodel, runs_alone
 from nnhal_driver.backends.litert.shape_analysis import Unsupported
 from nnhal_driver.backends.litert.subgraph import NO_PROCESSES, LitertSubgraph
 from nnhal_driver.backends.options import BackendOptions
-from nnhal_driver.backends.registry import register
+from nnhal_driver.backends.registry import REPLACED, register
+
+REPLACED["Unverified"] = "CpuAcc runs all regions of the LiteRT extension"
 
 
 @partial(register, import_engine=require_engine)

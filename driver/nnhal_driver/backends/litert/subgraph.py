@@ -46,6 +46,7 @@ _DYNAMIC_BYTES = 32 * 2**20
 """Memory for the tensors of a region whose shapes are unknown, besides that for the declared shapes."""
 _MARGIN_BYTES = 2**16
 """Space between tensors in memory that processes share."""
+_ENGINE = f"{Interpreter.__module__}:{Interpreter.__name__}"
 NO_PROCESSES = EngineHosting()
 SET_UP = "set up profiling"
 """Name of the work that only the first profiled execution does."""
@@ -169,8 +170,8 @@ class InterpreterPool:
         outputs = [tensor for tensor, _ in self.model.outputs if tensor is not None]
         file = self.model.file.open()
         try:
-            model = EngineModel(file, inputs, outputs, threads, PROCESS_BYTES + size, 2 * size + _MARGIN_BYTES)
-            return launcher.launch(model, check)
+            sizes = PROCESS_BYTES + size, 2 * size + _MARGIN_BYTES
+            return launcher.launch(EngineModel("CpuAcc", _ENGINE, file, inputs, outputs, threads, *sizes), check)
         finally:
             os.close(file)
 

@@ -82,3 +82,8 @@ def test_model_that_litert_refuses_is_unsupported(device: Device) -> None:
     outcome = prepare(tflite.parse(build(Op("ATAN2", [x, y], [Tensor((2, 3))]))), device)
     assert outcome.prepared_model is None
     assert "CpuAcc cannot compile main" in outcome.reason
+
+
+def test_setting_with_the_former_backend_is_told_what_replaces_it() -> None:
+    with pytest.raises(ValueError, match="there is no backend 'Unverified'; CpuAcc runs all regions"):
+        registry.create(["CpuAcc", "Unverified"])
