@@ -77,6 +77,15 @@ def test_no_element_is_found(device: Device) -> None:
         assert shape.dimensions == (6 if value else 0, 2)
 
 
+def test_dimension_that_each_execution_chooses(device: Device) -> None:
+    x = Tensor((2, 3), name="x")
+    data = build(Op("CUMSUM", [x, Tensor((), "INT32", 1)], [Tensor((2, 3))], options("Cumsum")), inputs=[x])
+    prepared = prepare(tflite.parse(data, shapes={"x": (None, 3)}), device)
+    for rows in (2, 5, 1):
+        values = np.arange(3 * rows, dtype=np.float32).reshape(rows, 3)
+        np.testing.assert_array_equal(execute(prepared, [values])[1][0], values.cumsum(1))
+
+
 def test_model_that_litert_refuses_is_unsupported(device: Device) -> None:
     x, y = Tensor((2, 3), name="x"), Tensor((4,), name="y")
     outcome = prepare(tflite.parse(build(Op("ATAN2", [x, y], [Tensor((2, 3))]))), device)
