@@ -141,6 +141,12 @@ class ActivityRecord:
         self.cancellation: Cancellation | None = None
         self.is_published = self.has_times = False
 
+    @property
+    def digest(self) -> bytes:
+        """Digest of the model; empty if it is unknown."""
+        digest = self.subject[:DIGEST_BYTES]
+        return digest if any(digest) else b""
+
     def move(self, thread: int) -> None:
         """Note that another thread goes on with the work."""
         self.thread = thread

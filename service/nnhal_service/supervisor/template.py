@@ -32,7 +32,7 @@ class ChildKind(StrEnum):
 _MAINS: Mapping[ChildKind, str] = {
     ChildKind.WORKER: "nnhal_service.supervisor.worker:run_worker",
     ChildKind.PROBE: "nnhal_service.supervisor.probe:run_probe",
-    ChildKind.ENGINE: "nnhal_service.supervisor.engine_process:run_engine",
+    ChildKind.ENGINE: "nnhal_service.supervisor.engine.main:run_engine",
     ChildKind.ADMIN: "nnhal_service.supervisor.admin.main:run_admin",
     ChildKind.SHARE: "nnhal_service.supervisor.share.main:run_share",
 }

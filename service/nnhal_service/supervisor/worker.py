@@ -25,7 +25,7 @@ from nnhal_service.settings import Settings
 from nnhal_service.shutdown import ShutdownSignal
 from nnhal_service.supervisor.adoption import end_with
 from nnhal_service.supervisor.crash import STACKS_SIGNAL
-from nnhal_service.supervisor.engine_launcher import EngineProcesses
+from nnhal_service.supervisor.engine.engine_launcher import EngineProcesses
 from nnhal_service.supervisor.probe import Prober
 from nnhal_service.supervisor.scoreboard import NO_OWNER, NOBODY, WorkerState
 from nnhal_service.supervisor.template import ChildArguments
@@ -94,7 +94,7 @@ def run_worker(arguments: ChildArguments) -> None:
                 claim=directory.claim,
                 find_use=UseLedger(scoreboard, spec.row).use_of,
                 engines=EngineProcesses(channel, quarantine, has_sandbox=spec.settings.sandbox != "off"),
-                is_shared=not spec.settings.worker_per_identity,
+                is_shared=not spec.owner,
                 share=socket.socket(fileno=requests),
             )
             settings = _own_settings(spec)

@@ -22,8 +22,8 @@ from nnhal_driver.operations.call import Shape
 from nnhal_service.channel import Channel
 from nnhal_service.log import event
 from nnhal_service.quarantine import Crash, QuarantineFile
-from nnhal_service.supervisor.engine_memory import EngineMemory, TensorForm, checked_form, create_memory
-from nnhal_service.supervisor.engine_process import MAX_MESSAGE_BYTES, RESET_AND_RUN, RUN, SPIN_S
+from nnhal_service.supervisor.engine.engine_memory import EngineMemory, TensorForm, checked_form, create_memory
+from nnhal_service.supervisor.engine.main import MAX_MESSAGE_BYTES, RESET_AND_RUN, RUN, SPIN_S
 
 _POLL_S = 0.01
 """Seconds between two looks at the deadline and the cancellation."""

@@ -17,7 +17,7 @@ from nnhal_service.memory_limits import limit_growth, tune_malloc
 from nnhal_service.sandbox.profile import engine_profile
 from nnhal_service.sandbox.restriction import restrict
 from nnhal_service.supervisor.adoption import end_with, end_with_other_end, name_process
-from nnhal_service.supervisor.engine_memory import EngineMemory, TensorForm
+from nnhal_service.supervisor.engine.engine_memory import EngineMemory, TensorForm
 from nnhal_service.supervisor.template import ChildArguments
 from nnhal_service.supervisor.worker_output import redirect_output
 

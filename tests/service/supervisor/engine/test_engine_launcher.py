@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from nnhal.errors import HalError, general_failure
-from nnhal_driver.activity import TABLE_BYTES, ActivityTable, Stage
+from nnhal_driver.activity import TABLE_BYTES, ActivityTable, Stage, subject_of
 from nnhal_driver.backends.engine_process import EngineDiedError, EngineModel
 from nnhal_service.channel import Channel
 from nnhal_service.quarantine import QuarantineFile
-from nnhal_service.supervisor.engine_launcher import EngineProcess, EngineProcesses
-from nnhal_service.supervisor.engine_memory import EngineMemory
-from nnhal_service.supervisor.engine_process import RUN
+from nnhal_service.supervisor.engine.engine_launcher import EngineProcess, EngineProcesses
+from nnhal_service.supervisor.engine.engine_memory import EngineMemory
+from nnhal_service.supervisor.engine.main import RUN
 
 DIGEST = bytes(range(32))
 FORMS = [("<f4", (2,))]
@@ -60,7 +60,7 @@ class Impostor:
         thread.start()
         file = os.memfd_create("model")
         activities = ActivityTable(memoryview(bytearray(TABLE_BYTES)))
-        with activities.record(Stage.EXECUTING, DIGEST):
+        with activities.record(Stage.EXECUTING, subject_of(DIGEST, b"")):
             process = self.launcher.launch(EngineModel("Npu", "", file, [0], [1], 1, 2**20, 2**20), lambda: None)
             try:
                 yield process

@@ -1,0 +1,1 @@
+"""Engines of workers, in processes of their own."""
