@@ -46,7 +46,7 @@ class Engine(Protocol):
             HalError: raised by `check`.
         """
 
-    def invoke(self, check: Check, *, reset: bool = False) -> None:
+    def invoke(self, check: Check, reset: bool = False) -> None:
         """Run the model. `reset`: set the variables of operators to zero before, as before the first execution.
 
         Raises:

@@ -97,7 +97,7 @@ class Interpreter:
         except ValueError as error:
             raise RuntimeError(str(error)) from error
 
-    def invoke(self, check: Check = lambda: None, *, reset: bool = False) -> None:
+    def invoke(self, check: Check = lambda: None, reset: bool = False) -> None:
         """Run the model without the GIL. Nothing can end it.
 
         Raises:

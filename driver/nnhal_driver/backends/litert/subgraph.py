@@ -95,10 +95,11 @@ class InterpreterPool:
         try:
             interpreter = self._take(check)
             if self.model.is_dynamic:
-                inputs = self._resize(interpreter, inputs, check)
-            for tensor, array in zip(self.model.inputs, inputs, strict=True):
-                if tensor is not None:
-                    interpreter.write(tensor, array)
+                self._resize_and_write(interpreter, inputs, check)
+            else:
+                for tensor, array in zip(self.model.inputs, inputs, strict=True):
+                    if tensor is not None:
+                        interpreter.view(tensor)[...] = array
             self._invoke(interpreter, check)
             try:
                 self._deliver(interpreter, outputs)
@@ -107,8 +108,8 @@ class InterpreterPool:
         finally:
             self._slots.put(None)
 
-    def _resize(self, interpreter: Engine, inputs: Sequence[AnyArray], check: Check) -> list[AnyArray]:
-        """Give the inputs of a region their shapes. Return the values with them: an operand has no rank 0."""
+    def _resize_and_write(self, interpreter: Engine, inputs: Sequence[AnyArray], check: Check) -> None:
+        """Give the inputs of a region their shapes and values. A tensor of rank 0 is [1] as an operand."""
         shapes: dict[int, Shape] = {}
         for tensor, array in zip(self.model.inputs, inputs, strict=True):
             assert tensor is not None
@@ -116,7 +117,8 @@ class InterpreterPool:
             shapes[tensor] = () if is_scalar else array.shape
         if any(interpreter.view(tensor).shape != shape for tensor, shape in shapes.items()):
             interpreter.resize(shapes, check)
-        return [array.reshape(shape) for array, shape in zip(inputs, shapes.values(), strict=True)]
+        for (tensor, shape), array in zip(shapes.items(), inputs, strict=True):
+            interpreter.write(tensor, array.reshape(shape))
 
     def _deliver(self, interpreter: Engine | None, outputs: Sequence[Output]) -> None:
         """Write the outputs. Without an interpreter, all of them are constants."""
@@ -133,11 +135,12 @@ class InterpreterPool:
         self._idle.clear()
 
     def _invoke(self, interpreter: Engine, check: Check) -> None:
+        reset = self.model.has_variables
         if not self._threads.is_measuring:
-            interpreter.invoke(check, reset=self.model.has_variables)
+            interpreter.invoke(check, reset)
             return
         start = time.perf_counter()
-        interpreter.invoke(check, reset=self.model.has_variables)
+        interpreter.invoke(check, reset)
         self._threads.record(interpreter.threads, time.perf_counter() - start)
 
     def _take(self, check: Check) -> Engine:

@@ -118,7 +118,7 @@ class EngineProcess:
         """Set the shapes of inputs. Raises as `Engine.resize`."""
         self._map_inputs(self._ask(json.dumps([shapes[tensor] for tensor in self._model.inputs]).encode(), check))
 
-    def invoke(self, check: Check, *, reset: bool = False) -> None:
+    def invoke(self, check: Check, reset: bool = False) -> None:
         """Run the model. Raises as `Engine.invoke`."""
         answer = self._ask(RESET_AND_RUN if reset else RUN, check)
         if answer != self._answer:

@@ -39,10 +39,10 @@ class Launcher:
         launcher = self
 
         class Engine(Interpreter):
-            def invoke(self, check: Callable[[], None] = lambda: None, *, reset: bool = False) -> None:
+            def invoke(self, check: Callable[[], None] = lambda: None, reset: bool = False) -> None:
                 if launcher.failure is not None:
                     raise launcher.failure
-                super().invoke(check, reset=reset)
+                super().invoke(check, reset)
 
         return Engine(f"/proc/self/fd/{model.file}", model.threads)
 
