@@ -46,8 +46,11 @@ class Engine(Protocol):
             HalError: raised by `check`.
         """
 
-    def invoke(self, check: Check, reset: bool = False) -> None:
-        """Run the model. `reset`: set the variables of operators to zero before, as before the first execution.
+    def reset_variables(self) -> None:
+        """Set the variables of operators to zero, as before the first execution. Inputs may be variables."""
+
+    def invoke(self, check: Check) -> None:
+        """Run the model.
 
         Raises:
             RuntimeError: an operator failed, or EngineDiedError.

@@ -97,14 +97,16 @@ class Interpreter:
         except ValueError as error:
             raise RuntimeError(str(error)) from error
 
-    def invoke(self, check: Check = lambda: None, reset: bool = False) -> None:
+    def reset_variables(self) -> None:
+        """Set the variables of operators to zero, as before the first execution."""
+        self._engine.reset_all_variables()
+
+    def invoke(self, check: Check = lambda: None) -> None:
         """Run the model without the GIL. Nothing can end it.
 
         Raises:
             RuntimeError: an operator failed.
         """
-        if reset:
-            self._engine.reset_all_variables()
         self._engine.invoke()
 
     def __del__(self) -> None:

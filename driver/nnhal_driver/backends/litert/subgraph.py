@@ -94,6 +94,8 @@ class InterpreterPool:
         self._slots.get()
         try:
             interpreter = self._take(check)
+            if self.model.has_variables:
+                interpreter.reset_variables()
             if self.model.is_dynamic:
                 self._resize_and_write(interpreter, inputs, check)
             else:
@@ -135,12 +137,11 @@ class InterpreterPool:
         self._idle.clear()
 
     def _invoke(self, interpreter: Engine, check: Check) -> None:
-        reset = self.model.has_variables
         if not self._threads.is_measuring:
-            interpreter.invoke(check, reset)
+            interpreter.invoke(check)
             return
         start = time.perf_counter()
-        interpreter.invoke(check, reset)
+        interpreter.invoke(check)
         self._threads.record(interpreter.threads, time.perf_counter() - start)
 
     def _take(self, check: Check) -> Engine:

@@ -100,6 +100,7 @@ class EngineProcess:
         self._views: dict[int, AnyArray] = {}
         self._booleans: set[int] = set()
         self._answer = b""
+        self._run = RUN
 
     def start(self, check: Check) -> None:
         """Wait for the process. Raises as `EngineLauncher.launch`."""
@@ -118,9 +119,13 @@ class EngineProcess:
         """Set the shapes of inputs. Raises as `Engine.resize`."""
         self._map_inputs(self._ask(json.dumps([shapes[tensor] for tensor in self._model.inputs]).encode(), check))
 
-    def invoke(self, check: Check, reset: bool = False) -> None:
+    def reset_variables(self) -> None:
+        """Have the process set the variables to zero with the next call."""
+        self._run = RESET_AND_RUN
+
+    def invoke(self, check: Check) -> None:
         """Run the model. Raises as `Engine.invoke`."""
-        answer = self._ask(RESET_AND_RUN if reset else RUN, check)
+        answer, self._run = self._ask(self._run, check), RUN
         if answer != self._answer:
             outputs = self._forms(answer, "outputs", len(self._model.outputs))
             self._map([*self._inputs, *outputs], may_grow=False)

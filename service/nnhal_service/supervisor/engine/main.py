@@ -100,9 +100,11 @@ class EngineServer:
         view = self._interpreter.view
         if self._results is None:
             self._arrays = self._memory.arrays(self._forms, may_grow=False)
+        if request == RESET_AND_RUN:
+            self._interpreter.reset_variables()  # before the inputs, which may be variables
         for tensor, value in zip(self._inputs, self._arrays, strict=False):
             self._interpreter.write(tensor, value)
-        self._interpreter.invoke(reset=request == RESET_AND_RUN)
+        self._interpreter.invoke()
         results = list(map(view, self._outputs))
         forms = list(map(_form, results))
         if forms != self._results:

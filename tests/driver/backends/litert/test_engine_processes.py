@@ -39,10 +39,10 @@ class Launcher:
         launcher = self
 
         class Engine(Interpreter):
-            def invoke(self, check: Callable[[], None] = lambda: None, reset: bool = False) -> None:
+            def invoke(self, check: Callable[[], None] = lambda: None) -> None:
                 if launcher.failure is not None:
                     raise launcher.failure
-                super().invoke(check, reset)
+                super().invoke(check)
 
         return Engine(f"/proc/self/fd/{model.file}", model.threads)
 
