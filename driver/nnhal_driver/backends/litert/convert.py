@@ -22,7 +22,7 @@ from nnhal_driver.backends.litert.writer import ModelFile, ModelWriter, Reserve,
 from nnhal_driver.graph import OperationView
 from nnhal_driver.operations import SHAPE_RULES
 from nnhal_driver.operations.call import Shape
-from nnhal_driver.operations.multiply_adds import count_steps
+from nnhal_driver.operations.multiply_adds import ENGINE_PASSES, count_steps
 from nnhal_driver.operations.shape import MAX_TENSOR_BYTES
 
 _MAX_LIVE_TENSORS = 2**14
@@ -220,7 +220,8 @@ def lower(
         if view.index not in constants.folded:
             _convert_call(network, call)
             used = (*view.operation.inputs, *view.operation.outputs)
-            steps += count_steps(view, {o: operand_shapes[o] for o in used if operand_shapes.get(o)})
+            shapes_of = {o: operand_shapes[o] for o in used if operand_shapes.get(o)}
+            steps += count_steps(view, shapes_of, ENGINE_PASSES)
     # constants are neither inputs nor outputs of the engine
     inputs = (None if i in constants else network.tensors.get(i) for i in subgraph.inputs)
     outputs = ((None if o in constants else network.tensors[o], operand_shapes[o]) for o in subgraph.outputs)
