@@ -189,9 +189,11 @@ class Lowering:
 
     def has_readers(self, name: str, count: int) -> bool:
         """Return whether so many operations read an argument, and it is not an output of the graph."""
-        graph, position = self.call.view.graph, self.positions[name]
-        is_temporary = graph.operands[position].lifetime == OperandLifeTime.TEMPORARY_VARIABLE
-        return is_temporary and graph.use_counts[position] == count
+        return self.lifetime(name) == OperandLifeTime.TEMPORARY_VARIABLE and self.use_count(name) == count
+
+    def lifetime(self, name: str) -> int:
+        """Return the lifetime of an argument."""
+        return self.call.view.graph.operands[self.positions[name]].lifetime
 
     def use_count(self, name: str) -> int:
         """Return how many operations read an argument."""

@@ -6,7 +6,7 @@ written into its variable, and the last state of a layer of one direction is rea
 
 from collections.abc import Sequence
 
-from nnhal.types import OperandType
+from nnhal.types import OperandLifeTime, OperandType
 from nnhal_driver.backends.litert.lowering import FLOAT, Lowering
 from nnhal_driver.backends.litert.shape_analysis import Unsupported
 from nnhal_driver.operations.sequence import TANH
@@ -44,7 +44,7 @@ def _state(lower: Lowering, name: str) -> int:
     if lower.is_constant(name):
         if lower.call.array(name).any():
             raise Unsupported(f"{name} is a constant other than zeros", f"{name} of zeros or of a value from outside")
-    elif position in tensors or lower.use_count(name) != 1:
+    elif lower.lifetime(name) != OperandLifeTime.SUBGRAPH_INPUT or lower.use_count(name) != 1:
         raise Unsupported(f"{name} is the result of an operation, or has other readers")
     variable = lower.writer.tensor(FLOAT, lower.shape(name), is_variable=True)
     if not lower.is_constant(name):

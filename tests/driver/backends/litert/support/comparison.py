@@ -49,6 +49,8 @@ def assert_same_results(sample: Sample) -> Counter[Op]:
     """Compare the results of both backends, and return the operations that CpuAcc ran."""
     expected = _run_or_fail(sample, "CpuRef")[1]
     prepared, actual = _run_or_fail(sample, "CpuAcc", "CpuRef")
+    refusals = [refusal.reason for operation in prepared.placement.operations for refusal in operation.refusals]
+    assert not any("failed to compile" in reason for reason in refusals), refusals
     if isinstance(expected, HalError) or isinstance(actual, HalError):
         assert not sample.expected, f"CpuRef: {expected}; CpuAcc: {actual}"
         assert (type(actual), str(actual)) == (type(expected), str(expected))
