@@ -47,7 +47,7 @@ def test_states_stay_between_steps(service: Service, transport: Transport) -> No
 def test_failed_step_leaves_the_states(service: Service) -> None:
     with nnhal.connect(service.target) as device, device.prepare(running_sum()).result(60).stream() as stream:
         stream.step([ONE])
-        with pytest.raises(nnhal.HalError, match="2 inputs given; a step takes 1"):
+        with pytest.raises(nnhal.HalError, match="2 inputs given; the model takes 1"):
             stream.step([ONE, ONE])
         with pytest.raises(nnhal.HalError) as caught:
             stream.step([ONE], deadline=0)

@@ -14,7 +14,7 @@ from nnhal.client.aio.plain_execution import PlainExecutor
 from nnhal.client.aio.preparation import prepare
 from nnhal.client.aio.reconnect import ReconnectingSession
 from nnhal.client.aio.reusable import Execution
-from nnhal.client.aio.stream import Stream
+from nnhal.client.aio.stream import DeviceStates, Stream
 from nnhal.client.core.arguments import nanoseconds
 from nnhal.client.core.arrays import Inputs, Outputs
 from nnhal.client.core.buffered_execution import (
@@ -97,9 +97,7 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
         plain = plain_inputs(inputs, outputs)
         if plain is None:  # never repeated: buffers are lost with their session
             execution = BufferedExecution(self._io, inputs, outputs)
-            return await self._execute_buffered(
-                await self._current(), execution, deadline, measure_timing, loop_timeout
-            )
+            return await self.execute_buffered(await self.current(), execution, deadline, measure_timing, loop_timeout)
         remote, end = self._remote, NO_DEADLINE if deadline is None else SharedDeadline(deadline)
         if loop_timeout is not None:
             return await self._execute_with_loop_timeout(plain, end, measure_timing, loop_timeout)
@@ -127,7 +125,7 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
         async def execute_on(connection: Connection) -> AnyOutputs:
             remote = await self.prepare_on(connection, end)
             execution = BufferedExecution(self._io, inputs, None)
-            return await self._execute_buffered(remote, execution, end.remaining, measure_timing, loop_timeout)
+            return await self.execute_buffered(remote, execution, end.remaining, measure_timing, loop_timeout)
 
         return await self._session.repeat(execute_on, end)
 
@@ -150,21 +148,22 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
                 self._remote = RemoteModel(connection, notify.prepared_model)
             return self._remote
 
-    async def _current(self) -> RemoteModel[Connection]:
+    async def current(self) -> RemoteModel[Connection]:
         """Return the model on the current connection, for work that is not repeated."""
         connection = self._session.connection
         if self._remote.connection is connection:
             return self._remote
         return await self.prepare_on(connection, NO_DEADLINE)
 
-    async def _execute_buffered(
+    async def execute_buffered(
         self,
         remote: RemoteModel[Connection],
         execution: BufferedExecution,
         deadline: float | None,
         measure_timing: bool,
-        loop_timeout: float | None,
+        loop_timeout: float | None = None,
     ) -> AnyOutputs:
+        """Run the model in one whole request over gRPC, with buffers or a loop timeout."""
         connection, handle = remote
         execution.require_buffers()
         with execution.clearing_on_error():
@@ -254,7 +253,7 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
         """
         launch = FencedLaunch(self._io, inputs, outputs, wait_for, deadline, duration, measure_timing, profile)
         if not launch.is_repeatable:
-            return await execute_fenced(*await self._current(), launch)
+            return await execute_fenced(*await self.current(), launch)
 
         async def launch_on(connection: Connection) -> ExecutionFence[Any]:
             return await execute_fenced(*await self.prepare_on(connection, NO_DEADLINE), launch)
@@ -292,15 +291,14 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
         Raises:
             HalError: INVALID_ARGUMENT: the model has no states.
         """
-        return Stream(self, StreamIO(self._io, self.states))
+        return Stream(DeviceStates(self, StreamIO(self._io, self.states)))
 
-    async def allocate_state(self, input_: int, output: int) -> Buffer:
+    async def allocate_state(self, connection: Connection, input_: int, output: int) -> Buffer:
         """Allocate a buffer that serves as an input and as an output, given by their positions.
 
         Raises:
             HalError: RESOURCE_EXHAUSTED_*; or the session is lost.
         """
-        connection, _ = await self._current()
         roles = [(self, input_)], [(self, output)]
         new = allocation(connection.session, self._device, *roles, ())
         return Buffer(connection, await connection.call(connection.device.Allocate, new.request), new.operand)

@@ -4,7 +4,7 @@ A request is defined when it is sent for the second time. All of its inputs are 
 """
 
 import threading
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,7 +17,7 @@ from nnhal.client.core.memory import MAX_MESSAGE_VALUES_BYTES
 from nnhal.errors import general_failure
 from nnhal.lru import LruDict
 from nnhal.run_messages import RunRequestEncoder, read_values
-from nnhal.types import OMITTED, UNMEASURED, AnyArray
+from nnhal.types import OMITTED, UNMEASURED, AnyArray, Memory, Request
 from nnhal.v1 import prepared_model_pb2, types_pb2
 
 MAX_DEFINITIONS = 16
@@ -29,14 +29,23 @@ Form: TypeAlias = tuple[Hashable, ...]
 
 
 class RequestDefinition:
-    """A request that has been defined on the service, which releases it with this object."""
+    """A request that has been defined on the service, which releases it with this object.
+
+    `io` has the inputs and outputs that come and go with each run. `stored`: indexes of the outputs in buffers.
+    """
 
     def __init__(
-        self, io: ModelIO, connection: AnyConnection, arrays: Arrays, response: prepared_model_pb2.DefineResponse
+        self,
+        io: ModelIO,
+        connection: AnyConnection,
+        arrays: Arrays,
+        response: prepared_model_pb2.DefineResponse,
+        stored: Collection[int] = (),
     ) -> None:
         self._io = io
         self._encoder = RunRequestEncoder(connection.session, response.definition, _sizes(arrays))
-        self._shapes = [tuple(shape.dimensions) for shape in response.output_shapes]
+        shapes = enumerate(response.output_shapes)
+        self._shapes = [tuple(shape.dimensions) for i, shape in shapes if i not in stored]
         self._finalizer: Any = release_with(self, connection.discard, response.definition)
 
     def encode(self, arrays: Arrays, deadline: float | None, *, stream: bool = False) -> bytes:
@@ -105,11 +114,7 @@ class RequestDefinitions:
                 self._entries.put(form, False if is_second else None)
         if not is_second:
             return None
-        request = wire.request_message(self._io.build_request(arrays), lambda pool: types_pb2.Memory())
-        for pool, size in zip(request.pools, _sizes(arrays), strict=False):  # the last pool is for outputs
-            pool.value.size = size
-        config = types_pb2.ExecutionConfig(measure_timing=measure_timing)
-        return prepared_model_pb2.DefineRequest(session=session, target=target, request=request, config=config)
+        return define_request(session, target, self._io.build_request(arrays), measure_timing=measure_timing)
 
     def add(
         self, form: Form, connection: AnyConnection, arrays: Arrays, response: prepared_model_pb2.DefineResponse
@@ -121,7 +126,19 @@ class RequestDefinitions:
         return definition
 
 
-def form_of(target: bytes, arrays: Arrays, *, measure_timing: bool) -> Form:
+def define_request(
+    session: bytes, target: bytes, request: Request, *, measure_timing: bool
+) -> prepared_model_pb2.DefineRequest:
+    """Return the message that defines a request. The bytes of its memories come with each run."""
+    message = wire.request_message(request, lambda pool: types_pb2.Memory())
+    for pool, source in zip(message.pools, request.pools, strict=True):
+        if isinstance(source, Memory):
+            pool.value.size = source.size
+    config = types_pb2.ExecutionConfig(measure_timing=measure_timing)
+    return prepared_model_pb2.DefineRequest(session=session, target=target, request=message, config=config)
+
+
+def form_of(target: Hashable, arrays: Arrays, *, measure_timing: bool) -> Form:
     """Return the form of an execution with some inputs."""
     return (target, measure_timing, *[None if array is None else array.shape for array in arrays])
 

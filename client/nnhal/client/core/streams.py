@@ -1,8 +1,9 @@
 """Inputs and outputs of streams: those of a model, with its states apart."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeVar, cast
 
 from numpy.typing import ArrayLike
 
@@ -11,6 +12,8 @@ from nnhal.client.core.buffered_execution import AnyOutputs, BufferInputs
 from nnhal.client.core.buffers import BufferBase
 from nnhal.errors import SessionLostError, invalid_argument
 from nnhal.types import AnyArray, ErrorStatus, ModelState
+
+T = TypeVar("T")
 
 
 def lost_stream() -> SessionLostError:
@@ -34,6 +37,25 @@ class StreamIO:
         if not self.states:
             raise invalid_argument("the model has no states; use `execute`")
 
+    @cached_property
+    def visible(self) -> ModelIO:
+        """Inputs and outputs that are not states."""
+        return ModelIO(
+            self.without_state_inputs(self.io.inputs),
+            _without(self.io.outputs, self.stored_outputs),
+            self.without_state_inputs(self.io.input_names),
+            _without(self.io.output_names, self.stored_outputs),
+        )
+
+    @cached_property
+    def _stored_inputs(self) -> set[int]:
+        return {state.input_index for state in self.states}
+
+    @cached_property
+    def stored_outputs(self) -> set[int]:
+        """Positions of the outputs that are states."""
+        return {state.output_index for state in self.states}
+
     @property
     def state_positions(self) -> list[tuple[int, int]]:
         """Position of the input and of the output of each state."""
@@ -54,13 +76,7 @@ class StreamIO:
         Raises:
             HalError: INVALID_ARGUMENT: wrong number of inputs, or an unknown name.
         """
-        if isinstance(inputs, Mapping):
-            names = (self.io.input_names[state.input_index] for state in self.states)
-            return {**inputs, **dict(zip(names, states, strict=True))}
-        values: list[ArrayLike | BufferBase | None] = list(inputs)
-        expected = len(self.io.inputs) - len(self.states)
-        if len(values) != expected:
-            raise invalid_argument(f"{len(values)} inputs given; a step takes {expected}")
+        values: list[ArrayLike | BufferBase | None] = list(self.visible.by_position(inputs))
         for state, value in sorted(zip(self.states, states, strict=True), key=lambda pair: pair[0].input_index):
             values.insert(state.input_index, value)
         return values
@@ -69,9 +85,16 @@ class StreamIO:
         """Return the buffers, or other places, by position of their output."""
         return {state.output_index: buffer for state, buffer in zip(self.states, buffers, strict=True)}
 
+    def without_state_inputs(self, values: Sequence[T]) -> tuple[T, ...]:
+        """Return the values of the inputs that are not states, given those of all."""
+        return _without(values, self._stored_inputs)
+
     def without_states(self, outputs: AnyOutputs) -> Outputs:
         """Return the outputs that are not states."""
-        hidden = {state.output_index for state in self.states}
-        arrays = [value for i, value in enumerate(outputs) if i not in hidden and not isinstance(value, BufferBase)]
-        names = tuple(name for i, name in enumerate(self.io.output_names) if i not in hidden)
-        return Outputs.of(arrays, names, outputs.timing)
+        arrays = _without(outputs, self.stored_outputs)
+        return Outputs.of(cast(Sequence[AnyArray], arrays), self.visible.output_names, outputs.timing)
+
+
+def _without(values: Sequence[T], positions: Collection[int]) -> tuple[T, ...]:
+    """Return the values at other positions."""
+    return tuple(value for i, value in enumerate(values) if i not in positions)

@@ -104,7 +104,7 @@ class ShmChannel:
         """
         self._grow_scratch()
         request = self._find_or_define(handle, io, arrays, identifiers, self._next_slot())
-        self._run(request, arrays, deadline, measure_timing)
+        self.run(request, arrays, deadline, measure_timing)
 
     def reserve_inputs(self, handle: bytes, io: ModelIO, arrays: Arrays) -> tuple[AnyArray | None, ...]:
         """Return views of the inputs of the next execution. One with these arrays copies nothing.
@@ -161,13 +161,32 @@ class ShmChannel:
         identifiers: Sequence[int],
     ) -> None:
         """Send an execution that uses buffers. Its request is defined for it alone: tokens are looked up each time."""
+        request = self.define_buffered(handle, io, execution, identifiers)
+        self.run(request, execution.inputs, deadline, measure_timing)
+        self.forget(request)
+
+    def define_buffered(
+        self, handle: bytes, io: ModelIO, execution: BufferedExecution, identifiers: Sequence[int] = ()
+    ) -> DefinedRequest:
+        """Define a request that uses buffers, for the next slot. It keeps them alive until the caller forgets it.
+
+        Raises:
+            OSError: the connection is broken.
+            SessionLostError: a buffer was lost with its session.
+        """
         execution.require_buffers()
         self._grow_scratch()
         slot, arrays = self._next_slot(), execution.inputs
         identifiers = identifiers or (-1,) * len(arrays)
         layout = self._lay_out(io, arrays, identifiers)
-        request = self._define(handle, io, arrays, identifiers, layout, slot, execution)
-        self._run(request, arrays, deadline, measure_timing)
+        return self._define(handle, io, arrays, identifiers, layout, slot, execution)
+
+    def forget(self, request: DefinedRequest) -> None:
+        """Forget a request of `define_buffered`.
+
+        Raises:
+            OSError: the connection is broken.
+        """
         self._send(Packet(PacketKind.FORGET, request.number))
 
     def _grow_scratch(self) -> None:
@@ -175,7 +194,12 @@ class ShmChannel:
             self._scratch_bytes = 1 << (self._needed_scratch_bytes - 1).bit_length()
             self._forget_all()
 
-    def _run(self, request: DefinedRequest, arrays: Arrays, deadline: float | None, measure_timing: bool) -> None:
+    def run(self, request: DefinedRequest, arrays: Arrays, deadline: float | None, measure_timing: bool) -> None:
+        """Send an execution of a defined request, with an array for each of its inputs.
+
+        Raises:
+            OSError: the connection is broken; the execution was not sent.
+        """
         _copy_inputs(request, arrays)
         self._send_run(request, deadline, MEASURE if measure_timing else 0)
 

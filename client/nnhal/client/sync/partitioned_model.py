@@ -1,7 +1,7 @@
 # Generated from aio/partitioned_model.py by `python -m tools.dev.unasync_client`. Do not edit.
 """Prepared models of which the client's machine runs the operations that the device does not support."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NoReturn
 
@@ -163,7 +163,7 @@ class PartitionedModel(DescribedModel, Closeable):
         Raises:
             HalError: INVALID_ARGUMENT: the model has no states.
         """
-        return Stream(_ClientStates(self), StreamIO(self._io, self.states))
+        return Stream(ClientStates(self, StreamIO(self._io, self.states)))
 
     def renew(self) -> None:
         """Connect and prepare the parts again whose sessions are lost and that are in the cache.
@@ -211,45 +211,25 @@ class PartitionedModel(DescribedModel, Closeable):
         return description(self, f"{place}, {self._io.description}", closed=self._closed)
 
 
-class _ClientState:
-    """Value of a state, in the client."""
+class ClientStates:
+    """States in arrays of the client, for a stream."""
 
-    def __init__(self) -> None:
-        self.value: AnyArray | None = None
-
-    def close(self) -> None:
-        """Free the value."""
-        self.value = None
-
-
-class _ClientStates:
-    """Model whose states are arrays of the client, for a stream."""
-
-    def __init__(self, model: PartitionedModel) -> None:
+    def __init__(self, model: PartitionedModel, io: StreamIO) -> None:
         self._model = model
+        self._io = io
+        self._current: Sequence[AnyArray] = io.initial
 
-    def execute(
-        self, inputs: Any, *, outputs: Mapping[int, _ClientState], deadline: float | None, measure_timing: bool
-    ) -> Outputs:
-        """Run the model. `outputs`: what takes the new values of states."""
-        if isinstance(inputs, Mapping):
-            arrays: Any = {key: _array(value) for key, value in inputs.items()}
-        else:
-            arrays = list(map(_array, inputs))
+    def step(self, inputs: Inputs, deadline: float | None, measure_timing: bool) -> Outputs:
+        """Run the model once."""
+        arrays: Any = self._io.with_states(inputs, self._current)
         results = self._model.execute(arrays, deadline=deadline, measure_timing=measure_timing)
-        for index, state in outputs.items():
-            state.value = results[index]
-        return results
+        self._current = [results[output] for _, output in self._io.state_positions]
+        return self._io.without_states(results)
 
-    def allocate_state(self, input_: int, output: int) -> _ClientState:
-        """Return a place for a state."""
-        return _ClientState()
+    def release(self) -> None:
+        """Return to the initial states."""
+        self._current = self._io.initial
 
     def renew(self) -> None:
         """Connect and prepare the parts again if a service has restarted."""
         self._model.renew()
-
-
-def _array(value: object) -> object:
-    """Return the value of an input, which may be a state."""
-    return value.value if isinstance(value, _ClientState) else value

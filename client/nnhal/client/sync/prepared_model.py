@@ -38,7 +38,7 @@ from nnhal.client.sync.plain_execution import PlainExecutor
 from nnhal.client.sync.preparation import prepare
 from nnhal.client.sync.reconnect import ReconnectingSession
 from nnhal.client.sync.reusable import Execution
-from nnhal.client.sync.stream import Stream
+from nnhal.client.sync.stream import DeviceStates, Stream
 from nnhal.errors import HalError
 from nnhal.v1 import device_pb2
 
@@ -96,7 +96,7 @@ class PreparedModel(PreparedModelBase, Closeable):
         plain = plain_inputs(inputs, outputs)
         if plain is None:  # never repeated: buffers are lost with their session
             execution = BufferedExecution(self._io, inputs, outputs)
-            return self._execute_buffered(self._current(), execution, deadline, measure_timing, loop_timeout)
+            return self.execute_buffered(self.current(), execution, deadline, measure_timing, loop_timeout)
         remote, end = self._remote, NO_DEADLINE if deadline is None else SharedDeadline(deadline)
         if loop_timeout is not None:
             return self._execute_with_loop_timeout(plain, end, measure_timing, loop_timeout)
@@ -124,7 +124,7 @@ class PreparedModel(PreparedModelBase, Closeable):
         def execute_on(connection: Connection) -> AnyOutputs:
             remote = self.prepare_on(connection, end)
             execution = BufferedExecution(self._io, inputs, None)
-            return self._execute_buffered(remote, execution, end.remaining, measure_timing, loop_timeout)
+            return self.execute_buffered(remote, execution, end.remaining, measure_timing, loop_timeout)
 
         return self._session.repeat(execute_on, end)
 
@@ -147,21 +147,22 @@ class PreparedModel(PreparedModelBase, Closeable):
                 self._remote = RemoteModel(connection, notify.prepared_model)
             return self._remote
 
-    def _current(self) -> RemoteModel[Connection]:
+    def current(self) -> RemoteModel[Connection]:
         """Return the model on the current connection, for work that is not repeated."""
         connection = self._session.connection
         if self._remote.connection is connection:
             return self._remote
         return self.prepare_on(connection, NO_DEADLINE)
 
-    def _execute_buffered(
+    def execute_buffered(
         self,
         remote: RemoteModel[Connection],
         execution: BufferedExecution,
         deadline: float | None,
         measure_timing: bool,
-        loop_timeout: float | None,
+        loop_timeout: float | None = None,
     ) -> AnyOutputs:
+        """Run the model in one whole request over gRPC, with buffers or a loop timeout."""
         connection, handle = remote
         execution.require_buffers()
         with execution.clearing_on_error():
@@ -251,7 +252,7 @@ class PreparedModel(PreparedModelBase, Closeable):
         """
         launch = FencedLaunch(self._io, inputs, outputs, wait_for, deadline, duration, measure_timing, profile)
         if not launch.is_repeatable:
-            return execute_fenced(*self._current(), launch)
+            return execute_fenced(*self.current(), launch)
 
         def launch_on(connection: Connection) -> ExecutionFence[Any]:
             return execute_fenced(*self.prepare_on(connection, NO_DEADLINE), launch)
@@ -289,15 +290,14 @@ class PreparedModel(PreparedModelBase, Closeable):
         Raises:
             HalError: INVALID_ARGUMENT: the model has no states.
         """
-        return Stream(self, StreamIO(self._io, self.states))
+        return Stream(DeviceStates(self, StreamIO(self._io, self.states)))
 
-    def allocate_state(self, input_: int, output: int) -> Buffer:
+    def allocate_state(self, connection: Connection, input_: int, output: int) -> Buffer:
         """Allocate a buffer that serves as an input and as an output, given by their positions.
 
         Raises:
             HalError: RESOURCE_EXHAUSTED_*; or the session is lost.
         """
-        connection, _ = self._current()
         roles = [(self, input_)], [(self, output)]
         new = allocation(connection.session, self._device, *roles, ())
         return Buffer(connection, connection.call(connection.device.Allocate, new.request), new.operand)

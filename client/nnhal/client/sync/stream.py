@@ -6,49 +6,59 @@ with prepared.stream() as stream:
         (score,) = stream.step([window])
 """
 
-from typing import Any, Protocol
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from nnhal.client.core.arrays import Inputs, Outputs
+from nnhal.client.core.buffered_execution import AnyOutputs, BufferedExecution
+from nnhal.client.core.definitions import MAX_DEFINITIONS, Arrays, Form, RequestDefinition, define_request, form_of
 from nnhal.client.core.handles import Closeable
+from nnhal.client.core.prepared_model import RemoteModel, memory_handles
+from nnhal.client.core.session import lost_error
 from nnhal.client.core.streams import StreamIO, lost_stream
-from nnhal.client.sync.concurrency import Lock
-from nnhal.errors import DeadObjectError, SessionLostError
+from nnhal.client.sync.buffer import Buffer
+from nnhal.client.sync.concurrency import Lock, open_channel
+from nnhal.client.sync.connection import Connection
+from nnhal.client.sync.shm_transport import receive_result, take_large_outputs
+from nnhal.errors import DeadObjectError, HalError, SessionLostError
+from nnhal.lru import LruDict
+from nnhal.v1 import prepared_model_pb2
+
+if TYPE_CHECKING:
+    from nnhal.client.shm.channel import ShmChannel
+    from nnhal.client.shm.result import DefinedRequest
+
+D = TypeVar("D")
+
+Steps: TypeAlias = LruDict[Form, tuple[BufferedExecution, D]]
+"""Defined steps by form. Buffers of states and shapes of inputs make the form."""
 
 
-class StateHolder(Protocol):
-    """Place for the value of a state."""
+class States(Protocol):
+    """States of a stream, and the executions that read and write them."""
 
-    def close(self) -> None:
-        """Free the value."""
+    def step(self, inputs: Inputs, deadline: float | None, measure_timing: bool) -> Outputs:
+        """Run the model once, see `Stream.step`."""
 
-
-class StatefulModel(Protocol):
-    """Prepared model, as a stream uses it."""
-
-    def execute(self, inputs: Any, *, outputs: Any, deadline: float | None, measure_timing: bool) -> Any:
-        """Run the model with buffers: see `PreparedModel.execute`."""
-
-    def allocate_state(self, input_: int, output: int) -> StateHolder:
-        """Return a place, such as a buffer, for a state, given the positions of its input and its output."""
+    def release(self) -> None:
+        """Free the states. The next step begins with the initial ones."""
 
     def renew(self) -> None:
-        """Connect and prepare the model again if the service has restarted."""
+        """Connect and prepare the model again if its session is lost."""
 
 
 class Stream(Closeable):
     """Stream of executions of one prepared model. Each step starts with the states that the previous one left.
 
-    Driver-managed buffers hold the states, two for each: one is read while the other is written. If the client's
-    machine runs a part of the model, the client holds them. Steps run one after
-    the other. The states are lost when the service restarts; `reset` begins anew.
+    Steps run one after the other. The states are lost when the service restarts; `reset` begins anew.
     """
 
-    def __init__(self, model: StatefulModel, io: StreamIO) -> None:
-        self._model = model
-        self._io = io
+    def __init__(self, states: States) -> None:
+        self._states = states
         self._lock = Lock()
-        self._buffers: list[tuple[StateHolder, StateHolder]] = []
-        self._is_lost = self._has_state = False
+        self._is_lost = False
 
     def step(self, inputs: Inputs, *, deadline: float | None = None, measure_timing: bool = False) -> Outputs:
         """Run the model once. If it fails, the states remain what they were.
@@ -69,43 +79,197 @@ class Stream(Closeable):
             if self._is_lost:
                 raise lost_stream()
             try:
-                return self._step(inputs, deadline, measure_timing)
+                return self._states.step(inputs, deadline, measure_timing)
             except (SessionLostError, DeadObjectError) as error:
                 self._is_lost = True
                 raise lost_stream() from error
 
-    def _step(self, inputs: Inputs, deadline: float | None, measure_timing: bool) -> Outputs:
-        if not self._buffers:
-            self._buffers = [
-                (self._model.allocate_state(*pair), self._model.allocate_state(*pair))
-                for pair in self._io.state_positions
-            ]
-        states = [current for current, _ in self._buffers] if self._has_state else self._io.initial
-        outputs = self._model.execute(
-            self._io.with_states(inputs, states),
-            outputs=self._io.state_outputs([spare for _, spare in self._buffers]),
-            deadline=deadline,
-            measure_timing=measure_timing,
-        )
-        self._buffers = [(spare, current) for current, spare in self._buffers]
-        self._has_state = True
-        return self._io.without_states(outputs)
-
     def reset(self) -> None:
         """Return to the initial states. After a restart of the service, connect to it again."""
         with self._lock:
-            self._release()
-            self._model.renew()
-            self._is_lost = self._has_state = False
+            self._states.release()
+            self._states.renew()
+            self._is_lost = False
 
     def close(self) -> None:
-        """Release the buffers."""
+        """Release the states."""
         with self._lock:
-            self._release()
+            self._states.release()
 
-    def _release(self) -> None:
-        for pair in self._buffers:
-            for buffer in pair:
-                buffer.close()
-        self._buffers = []
-        self._has_state = False
+
+class StatefulModel(Protocol):
+    """Prepared model, as a stream uses it."""
+
+    def current(self) -> RemoteModel[Connection]:
+        """Return the model on the current connection."""
+
+    def execute_buffered(
+        self,
+        remote: RemoteModel[Connection],
+        execution: BufferedExecution,
+        deadline: float | None,
+        measure_timing: bool,
+    ) -> AnyOutputs:
+        """Run the model with buffers, in one whole request over gRPC."""
+
+    def allocate_state(self, connection: Connection, input_: int, output: int) -> Buffer:
+        """Allocate a buffer for a state, given the positions of its input and its output."""
+
+    def renew(self) -> None:
+        """Connect and prepare the model again if its session is lost."""
+
+
+class DeviceStates:
+    """States in driver-managed buffers, two for each state: a step reads one and writes the other.
+
+    The first step is a whole request. The others are defined, one for each direction, and then take one message each:
+    a packet of a channel of its own on the same machine, or a Run over gRPC.
+    """
+
+    def __init__(self, model: StatefulModel, io: StreamIO) -> None:
+        self._model = model
+        self._io = io
+        self._remote: RemoteModel[Connection] | None = None
+        self._channel: ShmChannel | None = None
+        self._current: Sequence[Buffer] = ()  # none before the first step
+        self._spare: Sequence[Buffer] = ()
+        self._local_steps: Steps[DefinedRequest] = LruDict(MAX_DEFINITIONS)
+        self._grpc_steps: Steps[RequestDefinition | None] = LruDict(MAX_DEFINITIONS)
+
+    def step(self, inputs: Inputs, deadline: float | None, measure_timing: bool) -> Outputs:
+        """Run the model once."""
+        arrays = self._io.visible.arrays(inputs)
+        remote = self._remote if self._spare and self._remote is not None else self._open()
+        if remote.connection.lost:
+            raise lost_error()
+        try:
+            outputs = self._execute(remote, arrays, deadline, measure_timing)
+        except HalError:
+            raise
+        except BaseException:
+            self._leave_spare()
+            raise
+        self._current, self._spare = self._spare, self._current
+        return outputs
+
+    def _open(self) -> RemoteModel[Connection]:
+        """Allocate the buffers that are missing, and open a channel if the service is on this machine."""
+        remote = self._remote = self._remote or self._model.current()
+        if self._channel is None and remote.connection.shm is not None and self._io.io.fits_shared_memory:
+            self._channel = open_channel(remote.connection.shm.factory, 1)
+        self._spare = [self._model.allocate_state(remote.connection, *pair) for pair in self._io.state_positions]
+        return remote
+
+    def _execute(
+        self, remote: RemoteModel[Connection], arrays: Arrays, deadline: float | None, measure: bool
+    ) -> Outputs:
+        outputs = None
+        if self._current:
+            form = form_of(self._spare[0].token, arrays, measure_timing=measure)
+            if self._channel is not None:
+                outputs = self._run_local(self._channel, remote, form, arrays, deadline)
+            else:
+                outputs = self._run(remote, form, arrays, deadline)
+        if outputs is None:
+            execution = self._execution(arrays)
+            results = self._model.execute_buffered(remote, execution, deadline, measure)
+            outputs = self._io.without_states(results)
+        return outputs
+
+    def _run_local(
+        self,
+        channel: "ShmChannel",
+        remote: RemoteModel[Connection],
+        form: Form,
+        arrays: Arrays,
+        deadline: float | None,
+    ) -> Outputs | None:
+        """Run a step over the channel. Return None if nothing was sent."""
+        connection, handle = remote
+        connection.flush_releases()
+        try:
+            if form not in self._local_steps:
+                execution = self._execution(arrays)
+                request = channel.define_buffered(handle, self._io.io, execution)
+                visible = self._io.without_state_inputs(request.inputs)
+                evicted = self._local_steps.put(form, (execution, replace(request, inputs=visible)))
+                if evicted is not None:
+                    channel.forget(evicted[1][1])
+            execution, request = self._local_steps.use(form)
+            channel.run(request, arrays, deadline, bool(form[1]))
+        except OSError:
+            self._close_channel()
+            return None
+        try:
+            result = receive_result(channel)
+            memories = take_large_outputs(channel, result, self._io.io, connection)
+        except HalError:
+            self._forget(channel, form)  # the definition may have failed
+            raise
+        if memories:  # the next definition has room for them
+            self._forget(channel, form)
+        return self._io.without_states(result.outputs(self._io.io, execution, memories))
+
+    def _forget(self, channel: "ShmChannel", form: Form) -> None:
+        _, request = self._local_steps.pop(form)
+        with suppress(OSError):  # the next step finds the connection broken
+            channel.forget(request)
+
+    def _run(
+        self, remote: RemoteModel[Connection], form: Form, arrays: Arrays, deadline: float | None
+    ) -> Outputs | None:
+        """Run a step in a message with its values. Return None if it must be a whole request."""
+        connection = remote.connection
+        if form not in self._grpc_steps:
+            self._grpc_steps.put(form, self._define(remote, form, arrays))
+        execution, definition = self._grpc_steps[form]
+        if definition is None:
+            return None
+        encoded = connection.call(connection.run, definition.encode(arrays, deadline))
+        outputs = definition.decode(encoded)
+        if outputs is None:
+            result = prepared_model_pb2.RunResponse.FromString(encoded).result
+            memories = connection.take_memories(memory_handles(result.returned))
+            outputs = self._io.without_states(execution.read(result, memories))
+        return outputs
+
+    def _define(
+        self, remote: RemoteModel[Connection], form: Form, arrays: Arrays
+    ) -> tuple[BufferedExecution, RequestDefinition | None]:
+        connection, handle = remote
+        execution = self._execution(arrays)
+        try:
+            request = define_request(connection.session, handle, execution.request, measure_timing=bool(form[1]))
+            response = connection.call(connection.prepared_model.Define, request)
+        except HalError:  # an older service, or a limit; the execution itself reports what concerns it
+            return execution, None
+        stored = self._io.stored_outputs
+        return execution, RequestDefinition(self._io.visible, connection, arrays, response, stored)
+
+    def _execution(self, arrays: Arrays) -> BufferedExecution:
+        """Return a step from the current states to the spare buffers."""
+        inputs = self._io.with_states(arrays, self._current or self._io.initial)
+        return BufferedExecution(self._io.io, inputs, self._io.state_outputs(self._spare))
+
+    def _close_channel(self) -> None:
+        if self._channel is not None:
+            self._channel.connection.close()
+        self._channel = None
+        self._local_steps.clear()
+
+    def _leave_spare(self) -> None:
+        """Replace the spare buffers before the next step: the service may still run one that writes to them."""
+        self._close_channel()
+        self._grpc_steps.clear()
+        self._spare = ()
+
+    def release(self) -> None:
+        """Free the buffers."""
+        for buffer in (*self._current, *self._spare):
+            buffer.close()
+        self._leave_spare()
+        self._current, self._remote = (), None
+
+    def renew(self) -> None:
+        """Connect and prepare the model again if its session is lost."""
+        self._model.renew()
