@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -46,8 +46,7 @@ Roles = frozenset[tuple[bool, int]]
 _EMPTY: Bytes = np.empty(0, np.uint8)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BufferValue:
+class BufferValue(NamedTuple):
     """Value of a buffer: read-only bytes, their shape, and the reservation of their memory."""
 
     data: Bytes
@@ -61,6 +60,7 @@ class BufferState:
     Attributes:
         type: type of the value, with the shape of the allocation.
         size: size of the value in bytes; None where the shape is not fully known.
+        shape: shape of each value that is written; None where the value decides.
 
     Raises:
         HalError: what `reserve` raises, if the size is known and too large.
@@ -70,6 +70,7 @@ class BufferState:
         self.type = type_
         dimensions = type_.operand.dimensions
         self.size = type_.byte_size(dimensions) if type_.is_fully_specified(dimensions) else None
+        self.shape = None if self.size is None or type_.is_scalar else dimensions
         self._reserve = reserve
         self._whole = None if self.size is None else reserve(self.size)
         self._value: BufferValue | None = None
@@ -159,9 +160,9 @@ class Buffer:
 class BufferOutput:
     """Output that lies in a buffer. The buffer receives it once the execution has succeeded."""
 
-    def __init__(self, declared: Dimensions, state: BufferState) -> None:
-        self.declared = declared
-        self.shape = OutputShape(declared)
+    def __init__(self, shape: OutputShape, state: BufferState) -> None:
+        self.declared = shape.dimensions
+        self.shape = shape
         self.data: Bytes = _EMPTY
         self._state = state
 
@@ -171,18 +172,23 @@ class BufferOutput:
         Raises:
             HalError: GENERAL_FAILURE, V-TOKEN-06: the buffer was allocated for another shape.
         """
-        type_ = self._state.type
-        shape = () if type_.is_scalar else array.shape
-        if conflict := dimension_conflict(shape, type_.operand.dimensions):
-            raise general_failure(f"an output has {conflict} in its buffer", "V-TOKEN-06")
+        state = self._state
+        if array.shape != state.shape or array.nbytes != state.size or array.shape != self.declared:
+            self.shape = self._checked_shape(array)
         owned = keep and array.flags.owndata and array.flags.c_contiguous
         value = array if owned else np.array(array, order="C")
-        data = value.reshape(-1).view(np.uint8)
-        if data.size != type_.byte_size(shape):
-            problem = f"{data.size} bytes for shape {list(shape)}"
-            raise general_failure(f"an output has {problem} in its buffer", "V-TOKEN-06")
-        self.data = _read_only(data)
-        self.shape = OutputShape(shape)
+        self.data = _read_only(value.reshape(-1).view(np.uint8))
+
+    def _checked_shape(self, array: Any) -> OutputShape:
+        """Return the shape of a value that may not fit the buffer."""
+        type_ = self._state.type
+        shape = () if type_.is_scalar else array.shape
+        conflict = dimension_conflict(shape, type_.operand.dimensions)
+        if conflict is None and array.nbytes != type_.byte_size(shape):
+            conflict = f"{array.nbytes} bytes for shape {list(shape)}"
+        if conflict is not None:
+            raise general_failure(f"an output has {conflict} in its buffer", "V-TOKEN-06")
+        return OutputShape(shape)
 
     def commit(self) -> None:
         """Make the output the value of the buffer. Call it when the execution has succeeded.

@@ -274,7 +274,10 @@ class Plan:
         """
         if self._only is not None and context.spans is None:
             context.check()
-            self._only.execute(inputs, outputs, context)
+            compiled, order = self._only
+            if order is not None:
+                inputs, outputs = [inputs[i] for i in order[0]], [outputs[i] for i in order[1]]
+            compiled.execute(inputs, outputs, context)
             return
         subgraph = self.graph.subgraph
         input_values = dict(zip(subgraph.input_indexes, inputs, strict=True))
@@ -294,19 +297,27 @@ class Plan:
     @cached_property
     def copies_inputs(self) -> bool:
         """True if each input is read only once, by a backend that copies it before it looks at a value."""
-        return self._only is not None and self._only.copies_inputs
+        return self._only is not None and self._only[0].copies_inputs
 
     @cached_property
-    def _only(self) -> CompiledSubgraph | None:
-        """The only partition, if its inputs and outputs are those of the subgraph in the same order; else None."""
+    def _only(self) -> tuple[CompiledSubgraph, tuple[list[int], list[int]] | None] | None:
+        """The only partition, if its inputs and outputs are those of the subgraph; else None.
+
+        If their order is another one: the positions of its inputs and outputs in the subgraph.
+        """
         node = self.nodes[0] if len(self.nodes) == 1 else None
         if not isinstance(node, PartitionNode) or node.used_later:
             return None
         if node.compiled.layouts or node.compiled.device_operands:
             return None
-        of_node = (tuple(node.view.inputs), tuple(node.view.outputs))
-        of_graph = (tuple(self.graph.subgraph.input_indexes), tuple(self.graph.subgraph.output_indexes))
-        return node.compiled if of_node == of_graph else None
+        of_node = (list(node.view.inputs), list(node.view.outputs))
+        of_graph = (list(self.graph.subgraph.input_indexes), list(self.graph.subgraph.output_indexes))
+        if of_node == of_graph:
+            return node.compiled, None
+        if any(sorted(own) != sorted(all_) for own, all_ in zip(of_node, of_graph, strict=True)):
+            return None
+        inputs, outputs = ([all_.index(i) for i in own] for own, all_ in zip(of_node, of_graph, strict=True))
+        return node.compiled, (inputs, outputs)
 
     def call(self, inputs: Sequence[AnyArray | None], context: RunContext) -> list[AnyArray]:
         """Run the subgraph for another node. Return its outputs."""

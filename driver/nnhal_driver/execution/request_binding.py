@@ -256,7 +256,7 @@ class BoundRequest:
         if pool is None:
             return GrowableOutput(binding)
         if isinstance(pool, ResolvedBuffer):
-            return BufferOutput(binding.declared, pool.state)
+            return BufferOutput(binding.shape, pool.state)
         return RegionOutput(binding, pool[binding.start : binding.end])
 
 

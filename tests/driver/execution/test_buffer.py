@@ -26,6 +26,7 @@ from nnhal.types import (
     Operand,
     OperandLifeTime,
     Operation,
+    OutputShape,
     Request,
     RequestArgument,
     ReturnedPool,
@@ -540,7 +541,7 @@ def test_buffer_passes_a_value_between_models(device: Device, on: Prepare) -> No
 def test_output_is_kept_or_copied(device: Device, on: Prepare) -> None:
     state = allocate_both(device, on(relu(X))).state
     for array, keep, shared in ((A.copy(), True, True), (A.copy(), False, False), (np.append(A, A)[:6], True, False)):
-        output = BufferOutput((2, 3), state)
+        output = BufferOutput(OutputShape((2, 3)), state)
         output.write(array.reshape(2, 3) if array.ndim == 1 else array, keep=keep)
         assert np.shares_memory(output.data, array) == shared
         output.commit()
