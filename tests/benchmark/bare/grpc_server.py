@@ -62,7 +62,10 @@ class Payload:
 
 KWS = Payload("kws", "kws_ref_model", "int8", (1, 49, 10, 1), 12)
 VWW = Payload("vww float", "vww_96_float", "float32", (1, 96, 96, 3), 8)
-PAYLOADS = (KWS, VWW)
+AD = Payload("ad", "ad01_int8", "int8", (1, 640), 640)
+PAYLOADS = (KWS, VWW, AD)
+WAKE_WORD = Payload("wake word", "micro_wakeword_alexa", "int8", (1, 3, 40), 1)
+"""A model with states, which only streams run."""
 
 
 # ---- Engine ------------------------------------------------------------------------------------------------

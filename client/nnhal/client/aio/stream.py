@@ -16,7 +16,15 @@ from nnhal.client.aio.connection import Connection
 from nnhal.client.aio.shm_transport import receive_result, take_large_outputs
 from nnhal.client.core.arrays import Inputs, Outputs
 from nnhal.client.core.buffered_execution import AnyOutputs, BufferedExecution
-from nnhal.client.core.definitions import MAX_DEFINITIONS, Arrays, Form, RequestDefinition, define_request, form_of
+from nnhal.client.core.definitions import (
+    MAX_DEFINITIONS,
+    Arrays,
+    Form,
+    RequestDefinition,
+    define_request,
+    fits_run,
+    form_of,
+)
 from nnhal.client.core.handles import AsyncCloseable
 from nnhal.client.core.prepared_model import RemoteModel, memory_handles
 from nnhal.client.core.session import lost_error
@@ -237,6 +245,8 @@ class DeviceStates:
     ) -> tuple[BufferedExecution, RequestDefinition | None]:
         connection, handle = remote
         execution = self._execution(arrays)
+        if not fits_run(arrays):
+            return execution, None
         try:
             request = define_request(connection.session, handle, execution.request, measure_timing=bool(form[1]))
             response = await connection.call(connection.prepared_model.Define, request)

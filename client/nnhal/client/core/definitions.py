@@ -106,7 +106,7 @@ class RequestDefinitions:
 
         `target` is the handle of the prepared model or the burst.
         """
-        if sum(_sizes(arrays)) > MAX_MESSAGE_VALUES_BYTES:  # they need Memory objects, which are others each time
+        if not fits_run(arrays):
             return None
         with self._lock:
             is_second = self._entries.get(form, True) is None
@@ -141,6 +141,11 @@ def define_request(
 def form_of(target: Hashable, arrays: Arrays, *, measure_timing: bool) -> Form:
     """Return the form of an execution with some inputs."""
     return (target, measure_timing, *[None if array is None else array.shape for array in arrays])
+
+
+def fits_run(arrays: Arrays) -> bool:
+    """Return whether a run can have the inputs as its values. Larger ones need Memory objects, others each time."""
+    return sum(_sizes(arrays)) <= MAX_MESSAGE_VALUES_BYTES
 
 
 def _sizes(arrays: Arrays) -> Iterable[int]:

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from nnhal.client.core.arrays import Inputs, Outputs
 from nnhal.client.core.buffered_execution import AnyOutputs, BufferedExecution
-from nnhal.client.core.definitions import MAX_DEFINITIONS, Arrays, Form, RequestDefinition, define_request, form_of
+from nnhal.client.core.definitions import (
+    MAX_DEFINITIONS,
+    Arrays,
+    Form,
+    RequestDefinition,
+    define_request,
+    fits_run,
+    form_of,
+)
 from nnhal.client.core.handles import Closeable
 from nnhal.client.core.prepared_model import RemoteModel, memory_handles
 from nnhal.client.core.session import lost_error
@@ -238,6 +246,8 @@ class DeviceStates:
     ) -> tuple[BufferedExecution, RequestDefinition | None]:
         connection, handle = remote
         execution = self._execution(arrays)
+        if not fits_run(arrays):
+            return execution, None
         try:
             request = define_request(connection.session, handle, execution.request, measure_timing=bool(form[1]))
             response = connection.call(connection.prepared_model.Define, request)
