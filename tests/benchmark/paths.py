@@ -150,7 +150,14 @@ def step_calls(device: nnhal.Device, payload: Payload, stack: ExitStack) -> tupl
     tensor = payload.array(payload.example())
     io = StreamIO(ModelIO(prepared.inputs, prepared.outputs, (), ()), model.states)
     inputs: Any = io.with_states([tensor], io.initial)
-    return lambda: prepared.execute(inputs)[0].tobytes(), lambda: stream.step([tensor])[0].tobytes()
+
+    def unary() -> bytes:
+        return prepared.execute(inputs)[0].tobytes()
+
+    def step() -> bytes:
+        return stream.step([tensor])[0].tobytes()
+
+    return unary, step
 
 
 def stream_figures(payload: Payload, rounds: int, count: int) -> Iterator[Figure]:

@@ -87,14 +87,15 @@ class BufferState:
         Raises:
             HalError: what `reserve` raises. The buffer is then uninitialized.
         """
+        if self.size is not None:
+            self._value = BufferValue(data, dimensions, self._whole)
+            return
         with self._lock:
-            reservation = self._whole
-            if self.size is None:
-                if self._value is not None and self._value.data.size == data.size:
-                    reservation = self._value.reservation
-                else:
-                    self._value = None  # ends the old reservation first
-                    reservation = self._reserve(data.size)
+            if self._value is not None and self._value.data.size == data.size:
+                reservation = self._value.reservation
+            else:
+                self._value = None  # ends the old reservation first
+                reservation = self._reserve(data.size)
             self._value = BufferValue(data, dimensions, reservation)
 
     def clear(self) -> None:
@@ -175,9 +176,10 @@ class BufferOutput:
         state = self._state
         if array.shape != state.shape or array.nbytes != state.size or array.shape != self.declared:
             self.shape = self._checked_shape(array)
-        owned = keep and array.flags.owndata and array.flags.c_contiguous
-        value = array if owned else np.array(array, order="C")
-        self.data = _read_only(value.reshape(-1).view(np.uint8))
+        if keep and array.flags.owndata and array.flags.c_contiguous:
+            self.data = _read_only(array.reshape(-1).view(np.uint8))
+        elif array.nbytes:
+            self.data = np.frombuffer(array.tobytes(), np.uint8)  # one copy, read-only
 
     def _checked_shape(self, array: Any) -> OutputShape:
         """Return the shape of a value that may not fit the buffer."""

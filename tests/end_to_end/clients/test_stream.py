@@ -199,7 +199,7 @@ def random_sums(random: np.random.Generator, size: int) -> Sums:
     results = {}
     for i, x in enumerate(added):
         results[f"s{i}"] = builder.add(Op.ADD, operands[f"s{i}"], operands[f"x{x}"], 0, output=type_)
-        results[f"y{i}"] = builder.add(Op.MUL, results[f"s{i}"], np.float32([2]), 0, output=type_)
+        results[f"y{i}"] = builder.add(Op.MUL, results[f"s{i}"], np.array([2], np.float32), 0, output=type_)
     outputs = [str(name) for name in random.permutation(list(results))]
     for name in outputs:
         builder.output(results[name], name=name)
