@@ -20,7 +20,6 @@ from nnhal.types import (
     Bytes,
     Memory,
     OutputShape,
-    Request,
     UnsetUnion,
 )
 from nnhal_driver.extension_types import ValueType
@@ -61,6 +60,7 @@ class BufferState:
         type: type of the value, with the shape of the allocation.
         size: size of the value in bytes; None where the shape is not fully known.
         shape: shape of each value that is written; None where the value decides.
+        value: the current value; None while the buffer is uninitialized.
 
     Raises:
         HalError: what `reserve` raises, if the size is known and too large.
@@ -73,13 +73,8 @@ class BufferState:
         self.shape = None if self.size is None or type_.is_scalar else dimensions
         self._reserve = reserve
         self._whole = None if self.size is None else reserve(self.size)
-        self._value: BufferValue | None = None
+        self.value: BufferValue | None = None
         self._lock = threading.Lock()
-
-    @property
-    def value(self) -> BufferValue | None:
-        """The current value; None while the buffer is uninitialized."""
-        return self._value
 
     def set(self, data: Bytes, dimensions: Dimensions) -> None:
         """Replace the value by bytes that do not change any more, and their shape.
@@ -88,20 +83,20 @@ class BufferState:
             HalError: what `reserve` raises. The buffer is then uninitialized.
         """
         if self.size is not None:
-            self._value = BufferValue(data, dimensions, self._whole)
+            self.value = BufferValue(data, dimensions, self._whole)
             return
         with self._lock:
-            if self._value is not None and self._value.data.size == data.size:
-                reservation = self._value.reservation
+            if self.value is not None and self.value.data.size == data.size:
+                reservation = self.value.reservation
             else:
-                self._value = None  # ends the old reservation first
+                self.value = None  # ends the old reservation first
                 reservation = self._reserve(data.size)
-            self._value = BufferValue(data, dimensions, reservation)
+            self.value = BufferValue(data, dimensions, reservation)
 
     def clear(self) -> None:
         """Make the buffer uninitialized."""
         with self._lock:
-            self._value = None
+            self.value = None
 
     @contextmanager
     def clears_on_error(self) -> Iterator[None]:
@@ -215,11 +210,8 @@ class ResolvedBuffer(BufferToken):
 class BufferReader:
     """Values of the buffers that one execution reads. Inputs that share a buffer get the same value."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self) -> None:
         self._values: dict[BufferState, BufferValue | None] = {}
-        for pool in request.pools:
-            if isinstance(pool, ResolvedBuffer):
-                self._values[pool.state] = pool.state.value
 
     def read(self, pool: ResolvedBuffer, dimensions: Dimensions, name: str) -> Bytes:
         """Return the bytes of an input. `dimensions`: its shape according to model and request; `name`: for messages.
@@ -228,7 +220,10 @@ class BufferReader:
             HalError: GENERAL_FAILURE, V-TOKEN-02: the buffer is uninitialized; INVALID_ARGUMENT, V-TOKEN-04: its value
                 has another shape.
         """
-        value = self._values[pool.state]
+        state = pool.state
+        if state not in self._values:
+            self._values[state] = state.value
+        value = self._values[state]
         if value is None:
             raise general_failure(f"{name} lies in a buffer that is uninitialized", "V-TOKEN-02")
         if dimensions != value.dimensions:

@@ -185,7 +185,6 @@ class BoundRequest:
     def __init__(self, request: ValidRequest, outputs: Sequence[Operand], *, private: bool = True) -> None:
         # hot path: loops and not comprehensions, which are calls
         self._private = private
-        self._request = request
         self._buffers: BufferReader | None = None
         self._bindings = request.output_bindings
         self._pools: list[Bytes | ResolvedBuffer | None] = []
@@ -193,7 +192,7 @@ class BoundRequest:
             if isinstance(pool, Memory):
                 self._pools.append(pool.buffer if pool.length is None and pool.offset == 0 else pool.view)
             else:
-                self._pools.append(_open(pool))
+                self._pools.append(pool if isinstance(pool, ResolvedBuffer) else _open(pool))
         self.inputs: list[AnyArray | None] = []
         for input_binding in request.input_bindings:
             self.inputs.append(None if input_binding is None else self._input(input_binding))
@@ -245,7 +244,7 @@ class BoundRequest:
         assert pool is not None, "validation rejects inputs in a ReturnedPool"
         if isinstance(pool, ResolvedBuffer):
             if self._buffers is None:
-                self._buffers = BufferReader(self._request)
+                self._buffers = BufferReader()
             region = self._buffers.read(pool, binding.dimensions, binding.name)  # the whole buffer
         else:
             region = pool[binding.start : binding.end]
@@ -260,11 +259,9 @@ class BoundRequest:
         return RegionOutput(binding, pool[binding.start : binding.end])
 
 
-def _open(pool: RequestMemoryPool) -> Bytes | ResolvedBuffer | None:
-    """Return the bytes of a pool other than a Memory; None where outputs may have any size."""
+def _open(pool: RequestMemoryPool) -> Bytes | None:
+    """Return the bytes of a ReturnedPool; None where outputs may have any size."""
     match pool:
-        case ResolvedBuffer():
-            return pool
         case ReturnedPool(size=None):
             return None
         case ReturnedPool(size=int(size)):

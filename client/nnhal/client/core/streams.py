@@ -42,9 +42,9 @@ class StreamIO:
         """Inputs and outputs that are not states."""
         return ModelIO(
             self.without_state_inputs(self.io.inputs),
-            _without(self.io.outputs, self.stored_outputs),
+            self.without_state_outputs(self.io.outputs),
             self.without_state_inputs(self.io.input_names),
-            _without(self.io.output_names, self.stored_outputs),
+            self.without_state_outputs(self.io.output_names),
         )
 
     @cached_property
@@ -52,9 +52,9 @@ class StreamIO:
         return {state.input_index for state in self.states}
 
     @cached_property
-    def stored_outputs(self) -> set[int]:
+    def stored_outputs(self) -> frozenset[int]:
         """Positions of the outputs that are states."""
-        return {state.output_index for state in self.states}
+        return frozenset(state.output_index for state in self.states)
 
     @property
     def state_positions(self) -> list[tuple[int, int]]:
@@ -89,9 +89,13 @@ class StreamIO:
         """Return the values of the inputs that are not states, given those of all."""
         return _without(values, self._stored_inputs)
 
+    def without_state_outputs(self, values: Sequence[T]) -> tuple[T, ...]:
+        """Return the values of the outputs that are not states, given those of all."""
+        return _without(values, self.stored_outputs)
+
     def without_states(self, outputs: AnyOutputs) -> Outputs:
         """Return the outputs that are not states."""
-        arrays = _without(outputs, self.stored_outputs)
+        arrays = self.without_state_outputs(outputs)
         return Outputs.of(cast(Sequence[AnyArray], arrays), self.visible.output_names, outputs.timing)
 
 

@@ -42,6 +42,7 @@ class DefinedRequest:
         outputs: view of each output, or None if its size is not known.
         scratch: view of the area for outputs of unknown size.
         pending: the definition, if the request is for one execution that uses buffers.
+        stored: positions of outputs in buffers that `outputs` does not have.
     """
 
     number: int
@@ -49,6 +50,7 @@ class DefinedRequest:
     outputs: tuple[AnyArray | None, ...]
     scratch: Bytes
     pending: PendingDefinition | None = None
+    stored: frozenset[int] = frozenset()
 
 
 class ShmResult:
@@ -67,7 +69,7 @@ class ShmResult:
         if packet.flags > SUFFICIENT:
             self._spans, body = split_spans(body)
             self._spans_in_memory = bool(packet.flags & SPANS_IN_MEMORY)
-        self._records, self.memories = _unpack_records(body, len(request.outputs))
+        self._records, self.memories = _unpack_records(body, len(request.outputs), request.stored)
         if self._spans_in_memory:
             self.memories = (*self.memories, self._spans)
 
@@ -129,12 +131,15 @@ class ShmResult:
 
 
 @lru_cache(maxsize=256)
-def _unpack_records(body: bytes, count: int) -> tuple[tuple[OutputRecord, ...], tuple[bytes, ...]]:
-    """Return the outputs of a RESULT, and the handles of their Memory objects.
+def _unpack_records(
+    body: bytes, count: int, stored: frozenset[int]
+) -> tuple[tuple[OutputRecord, ...], tuple[bytes, ...]]:
+    """Return `count` outputs of a RESULT that are not `stored`, and the handles of their Memory objects.
 
     Cached, because the results of one request mostly have the same bytes.
     """
-    records = unpack_outputs(body, count)
+    all_records = unpack_outputs(body, count + len(stored))
+    records = tuple(record for i, record in enumerate(all_records) if i not in stored)
     return records, tuple(record.memory for record in records if record.location == OutputLocation.MEMORY)
 
 

@@ -9,7 +9,7 @@ with prepared.stream() as stream:
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol
 
 from nnhal.client.core.arrays import Inputs, Outputs
 from nnhal.client.core.buffered_execution import AnyOutputs, BufferedExecution
@@ -37,11 +37,6 @@ from nnhal.v1 import prepared_model_pb2
 if TYPE_CHECKING:
     from nnhal.client.shm.channel import ShmChannel
     from nnhal.client.shm.result import DefinedRequest
-
-D = TypeVar("D")
-
-Steps: TypeAlias = LruDict[Form, tuple[BufferedExecution, D]]
-"""Defined steps by form. Buffers of states and shapes of inputs make the form."""
 
 
 class States(Protocol):
@@ -141,8 +136,9 @@ class DeviceStates:
         self._channel: ShmChannel | None = None
         self._current: Sequence[Buffer] = ()  # none before the first step
         self._spare: Sequence[Buffer] = ()
-        self._local_steps: Steps[DefinedRequest] = LruDict(MAX_DEFINITIONS)
-        self._grpc_steps: Steps[RequestDefinition | None] = LruDict(MAX_DEFINITIONS)
+        # defined steps, by their spare buffers and the shapes of the inputs
+        self._local_steps: LruDict[Form, DefinedRequest] = LruDict(MAX_DEFINITIONS)
+        self._grpc_steps: LruDict[Form, tuple[BufferedExecution, RequestDefinition | None]] = LruDict(MAX_DEFINITIONS)
 
     def step(self, inputs: Inputs, deadline: float | None, measure_timing: bool) -> Outputs:
         """Run the model once."""
@@ -197,31 +193,29 @@ class DeviceStates:
         connection.flush_releases()
         try:
             if form not in self._local_steps:
-                execution = self._execution(arrays)
-                request = channel.define_buffered(handle, self._io.io, execution)
-                visible = self._io.without_state_inputs(request.inputs)
-                evicted = self._local_steps.put(form, (execution, replace(request, inputs=visible)))
-                if evicted is not None:
-                    channel.forget(evicted[1][1])
-            execution, request = self._local_steps.use(form)
+                request = _without_states(
+                    self._io, channel.define_buffered(handle, self._io.io, self._execution(arrays))
+                )
+                if (evicted := self._local_steps.put(form, request)) is not None:
+                    channel.forget(evicted[1])
+            request = self._local_steps.use(form)
             channel.run(request, arrays, deadline, bool(form[1]))
         except OSError:
             self._close_channel()
             return None
         try:
             result = receive_result(channel)
-            memories = take_large_outputs(channel, result, self._io.io, connection)
+            memories = take_large_outputs(channel, result, self._io.visible, connection)
         except HalError:
             self._forget(channel, form)  # the definition may have failed
             raise
         if memories:  # the next definition has room for them
             self._forget(channel, form)
-        return self._io.without_states(result.outputs(self._io.io, execution, memories))
+        return result.plain_outputs(self._io.visible, memories)
 
     def _forget(self, channel: "ShmChannel", form: Form) -> None:
-        _, request = self._local_steps.pop(form)
         with suppress(OSError):  # the next step finds the connection broken
-            channel.forget(request)
+            channel.forget(self._local_steps.pop(form))
 
     def _run(
         self, remote: RemoteModel[Connection], form: Form, arrays: Arrays, deadline: float | None
@@ -283,3 +277,9 @@ class DeviceStates:
     def renew(self) -> None:
         """Connect and prepare the model again if its session is lost."""
         self._model.renew()
+
+
+def _without_states(io: StreamIO, request: "DefinedRequest") -> "DefinedRequest":
+    """Return a request with the views of the inputs and outputs that are not states."""
+    inputs, outputs = io.without_state_inputs(request.inputs), io.without_state_outputs(request.outputs)
+    return replace(request, inputs=inputs, outputs=outputs, stored=io.stored_outputs)
