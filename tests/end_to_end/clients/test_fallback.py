@@ -401,7 +401,7 @@ def test_stream(picky: Service) -> None:
             assert outputs[0].tolist() == [-10 - count] * 3
             assert outputs.timing.time_on_device_ns > 0
         assert other.step({"x": ONE})["negative"].tolist() == [-11] * 3
-        with pytest.raises(nnhal.HalError, match="2 inputs given; a step takes 1"):
+        with pytest.raises(nnhal.HalError, match="2 inputs given; the model takes 1"):
             stream.step([ONE, ONE])
         assert stream.step([ONE])[0].tolist() == [-15] * 3
         stream.reset()

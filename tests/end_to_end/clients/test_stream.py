@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -73,6 +74,18 @@ def test_buffers_are_released(service: Service) -> None:
         for _ in range(200):
             with prepared.stream() as stream:
                 stream.step([ONE])
+
+
+def test_more_streams_than_connections(service: Service, recwarn: pytest.WarningsRecorder) -> None:
+    """Those that get no connection to the data socket use gRPC. A stream that is not closed releases its connection."""
+    with nnhal.connect(service.target) as device, device.prepare(running_sum()).result(60) as prepared:
+        for _ in range(2):
+            streams = [prepared.stream() for _ in range(20)]
+            for count in range(1, 4):
+                assert [stream.step([ONE])[0].tolist() for stream in streams] == [[2 * (10 + count)] * 3] * 20
+            del streams
+            gc.collect()
+    assert [warning for warning in recwarn if warning.category is ResourceWarning] == []
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ with prepared.stream() as stream:
         (score,) = stream.step([window])
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
@@ -22,7 +22,7 @@ from nnhal.client.core.definitions import (
     fits_run,
     form_of,
 )
-from nnhal.client.core.handles import Closeable
+from nnhal.client.core.handles import Closeable, release_with
 from nnhal.client.core.prepared_model import RemoteModel, memory_handles
 from nnhal.client.core.session import lost_error
 from nnhal.client.core.streams import StreamIO, lost_stream
@@ -134,6 +134,7 @@ class DeviceStates:
         self._io = io
         self._remote: RemoteModel[Connection] | None = None
         self._channel: ShmChannel | None = None
+        self._disconnect: Callable[[], object] = lambda: None
         self._current: Sequence[Buffer] = ()  # none before the first step
         self._spare: Sequence[Buffer] = ()
         # defined steps, by their spare buffers and the shapes of the inputs
@@ -161,6 +162,8 @@ class DeviceStates:
         remote = self._remote = self._remote or self._model.current()
         if self._channel is None and remote.connection.shm is not None and self._io.io.fits_shared_memory:
             self._channel = open_channel(remote.connection.shm.factory, 1)
+            if self._channel is not None:
+                self._disconnect = release_with(self, self._channel.connection.close)
         self._spare = [self._model.allocate_state(remote.connection, *pair) for pair in self._io.state_positions]
         return remote
 
@@ -256,8 +259,7 @@ class DeviceStates:
         return BufferedExecution(self._io.io, inputs, self._io.state_outputs(self._spare))
 
     def _close_channel(self) -> None:
-        if self._channel is not None:
-            self._channel.connection.close()
+        self._disconnect()
         self._channel = None
         self._local_steps.clear()
 
