@@ -108,8 +108,8 @@ def test_region_of_the_extension(cpu_ref: Service, transport: Any) -> None:
         assert [part.is_fallback for part in prepared.placement.parts] == [False, True, False]
 
 
-def test_region_that_no_device_verifies(tmp_path: Path) -> None:
-    """The number of elements that WHERE finds depends on values, so CpuAcc does not run it."""
+def test_region_of_a_device_without_the_extension(tmp_path: Path) -> None:
+    """The client runs WHERE, whose number of elements depends on values."""
     x, is_set, found, y = (build.Tensor((2, 3), name="x"), build.Tensor((2, 3), "BOOL"), *(
         build.Tensor((1, 2), type_) for type_ in ("INT64", "FLOAT32")
     ))  # fmt: skip
@@ -119,7 +119,7 @@ def test_region_that_no_device_verifies(tmp_path: Path) -> None:
         build.Op("CAST", [found], [y]),
         inputs=[x],
     )
-    service = start_service(tmp_path)
+    service = start_service(tmp_path, "--no-extension", "litert")
     with nnhal.connect(service.target) as device, prepare(device, nnhal.tflite.parse(file)) as prepared:
         for values in (X, -X):
             np.testing.assert_array_equal(prepared.execute([values])[0], np.argwhere(values > 0))
