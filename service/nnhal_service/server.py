@@ -50,7 +50,7 @@ from nnhal_service.sessions.message_limits import count_elements
 from nnhal_service.sessions.session import STOPPING
 from nnhal_service.sessions.session_registry import SessionRegistry
 from nnhal_service.settings import Settings
-from nnhal_service.shm.listener import DataSocket
+from nnhal_service.shm.listener import UNAUTHENTICATED, DataSocket
 from nnhal_service.shutdown import ShutdownSignal
 
 TRIM_DELAY_NS = 10**9
@@ -179,7 +179,7 @@ class Server:
     @property
     def threads(self) -> int:
         """Number of threads that may serve calls at most."""
-        return self._pools.threads + self._limits["data_connections"]
+        return self._pools.threads + self._limits["data_connections"] + UNAUTHENTICATED
 
     def start(self) -> None:
         """Start to listen.

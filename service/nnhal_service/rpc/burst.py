@@ -67,7 +67,7 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
         super().__init__(parts)
         self._unread = unread
         self._count_error = count_error
-        self._streams = OpenStreams(parts.limits)
+        self._streams = OpenStreams(parts)
         self.end_unbound_streams = self._streams.end_unbound
 
     @handler()

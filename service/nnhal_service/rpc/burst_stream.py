@@ -7,7 +7,9 @@ from contextlib import contextmanager
 import grpc
 
 from nnhal_service.grpc_support.call_context import abort_call
-from nnhal_service.sessions.limits import Limits
+from nnhal_service.identity.identity import client_name
+from nnhal_service.requests.service_parts import ServiceParts
+from nnhal_service.sessions.client_slots import ClientSlots
 from nnhal_service.sessions.session import STOPPING, Session, stopping
 
 
@@ -76,8 +78,9 @@ class ServedStream:
 class OpenStreams:
     """The open streams of the service, each of which occupies a thread. Thread safe."""
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
+    def __init__(self, parts: ServiceParts) -> None:
+        self._authentication = parts.sessions.authentication
+        self._slots = ClientSlots(parts.limits, "burst_streams")
         self._streams: set[ServedStream] = set()
         self._lock = threading.Lock()
 
@@ -86,18 +89,20 @@ class OpenStreams:
         """Count a stream for the duration of the context.
 
         Raises:
-            HalError: RESOURCE_EXHAUSTED_TRANSIENT, limit burst_streams.
+            HalError: RESOURCE_EXHAUSTED_TRANSIENT, limit burst_streams. GENERAL_FAILURE of kind UNAUTHENTICATED.
         """
+        client = client_name(self._authentication.identify(context).identity, context.peer())
+        self._slots.acquire(client)
         stream = ServedStream(context)
-        with self._lock:
-            self._limits.require("burst_streams", len(self._streams) + 1, "the service would have")
-            self._streams.add(stream)
         try:
+            with self._lock:
+                self._streams.add(stream)
             yield stream
         finally:
             with self._lock:
                 self._streams.discard(stream)
             stream.unbind()
+            self._slots.release(client)
 
     def end_unbound(self) -> None:
         """End the streams that no session ends, because they have had no call. The service stops."""

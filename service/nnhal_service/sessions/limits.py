@@ -95,11 +95,19 @@ LIMITS = {
         Limit("bursts", 1000, "bursts", TRANSIENT, "Bursts of one session."),
         Limit("burst_memories", 1000, "memories", TRANSIENT, "Memories that one burst keeps under identifiers."),
         Limit("shared", 256, "descriptors", TRANSIENT, "Memories and files that one session shares (same machine)."),
-        Limit("data_connections", 128, "connections", TRANSIENT, "Data connections of the service (same machine)."),
+        Limit(
+            "data_connections",
+            128,
+            "connections",
+            TRANSIENT,
+            "Data connections of the service (same machine), shared by clients as `sessions` are.",
+        ),
         Limit("session_data_connections", 16, "connections", TRANSIENT, "Data connections of one session."),
         Limit("data_requests", 256, "requests", TRANSIENT, "Requests that one data connection has defined."),
         Limit("defined_requests", 1000, "requests", TRANSIENT, "Requests that one session has defined over gRPC."),
-        Limit("burst_streams", 128, "streams", TRANSIENT, "Open Burst.Streams of the service."),
+        Limit(
+            "burst_streams", 128, "streams", TRANSIENT, "Open Burst.Streams of the service, shared as `sessions` are."
+        ),
         Limit("queued_preparations", 256, "preparations", TRANSIENT, "Preparations of a device in the queue."),
         Limit("preparation_seconds", 600, "seconds", MISSED, "One preparation, including its time in the queue."),
         Limit("queued_executions", 1024, "executions", TRANSIENT, "Executions of a device in the queue."),

@@ -15,12 +15,14 @@ from nnhal.shm import protocol
 from nnhal.shm.protocol import Definition, Packet, PacketKind, ProtocolError
 from nnhal.shm.spin_wait import SpinThenBlock
 from nnhal_service.grpc_support.errors import error_detail, internal_error, log_error
+from nnhal_service.identity.identity import client_name
 from nnhal_service.log import RepeatedEvent
 from nnhal_service.metrics.calls import MeteredCall
 from nnhal_service.request_id import carry, handles_requests, new_id, trace_id
 from nnhal_service.requests.prepared_request import find_model
 from nnhal_service.requests.service_parts import ServiceParts
 from nnhal_service.sessions.cancellation_scope import CancellationScope
+from nnhal_service.sessions.client_slots import ClientSlots
 from nnhal_service.sessions.session import STOPPING, Session, session_lost, stopping
 from nnhal_service.shm.execution import ReadyRequest
 from nnhal_service.shm.memory_mapping import map_memory
@@ -58,14 +60,18 @@ class ClientConnection:
     """A connection, served by one thread. Any thread may call `end`.
 
     Args:
+        slots: slots of the authenticated connections of the service.
         count_error: is called with the name of a request and its error.
 
     Attributes:
         is_draining: whether it ends after the running execution.
     """
 
-    def __init__(self, parts: ServiceParts, accepted: socket.socket, count_error: OnMethodError) -> None:
+    def __init__(
+        self, parts: ServiceParts, slots: ClientSlots, accepted: socket.socket, count_error: OnMethodError
+    ) -> None:
         self._parts = parts
+        self._slots = slots
         self._count_error = count_error
         self._socket = accepted
         self.number = accepted.fileno()
@@ -78,6 +84,11 @@ class ClientConnection:
         self.is_draining = False
         self._buffer = memoryview(bytearray(protocol.MAX_BYTES))
         self._waiter = SpinThenBlock(SPIN_S)
+
+    @property
+    def is_authenticated(self) -> bool:
+        """True if it belongs to a session."""
+        return self._session is not None
 
     def end(self, reason: str) -> None:
         """Cancel the running execution, and make the thread see the end of the stream. Never blocks."""
@@ -233,6 +244,11 @@ class ClientConnection:
         if identity.kind == "user" and identity.name != str(socket_user(self._socket)):
             raise ProtocolError("the session belongs to another user")
         session.acquire_slot("session_data_connections")
+        try:
+            self._slots.acquire(client_name(identity, session.peer))
+        except HalError:
+            session.release_slot("session_data_connections")
+            raise
         self._session = session
         session.on_close(self.end)
         session.on_drain(self.drain)
@@ -248,6 +264,7 @@ class ClientConnection:
         for number in self._shared:
             self._session.shared.drop(number)
         self._session.release_slot("session_data_connections")
+        self._slots.release(client_name(self._session.identity, self._session.peer))
 
 
 class _RunContext:

@@ -17,13 +17,18 @@ from nnhal.errors import HalError, invalid_argument
 from nnhal.local_users import socket_user
 from nnhal_service.log import RepeatedEvent
 from nnhal_service.requests.service_parts import ServiceParts
+from nnhal_service.sessions.client_slots import ClientSlots
 from nnhal_service.sessions.session import STOPPING
 from nnhal_service.shm.connection import ClientConnection, OnMethodError
 
 PREFIX = "@nnhal-"
 """Start of the socket's name; @ stands for the zero byte that begins abstract names."""
 
-_BACKLOG = 64
+UNAUTHENTICATED = 32
+"""Connections that have not authenticated yet, besides the limit data_connections. One more ends the oldest of them:
+a client authenticates at once, so that connections that are silent do not keep others out."""
+_BACKLOG = 1024
+"""Connections that wait to be accepted. The kernel refuses further ones at once, so that clients fall back to gRPC."""
 
 
 class DataSocket:
@@ -42,6 +47,7 @@ class DataSocket:
         self._parts = parts
         self._count_error = count_error
         self._users = frozenset(users)
+        self._slots = ClientSlots(parts.limits, "data_connections")
         self._connections: dict[ClientConnection, threading.Thread] = {}
         self._watched: dict[int, ClientConnection] = {}
         self._lock = threading.Lock()
@@ -118,12 +124,14 @@ class DataSocket:
         """Start the thread of a connection."""
         if (user := socket_user(accepted)) not in self._users:
             raise invalid_argument(f"user {user} may not use the data socket")
-        connection = ClientConnection(self._parts, accepted, self._count_error)
+        connection = ClientConnection(self._parts, self._slots, accepted, self._count_error)
         thread = threading.Thread(target=self._serve, args=(connection,), name="nnhal-data", daemon=True)
         with self._lock:
-            self._parts.limits.require("data_connections", len(self._connections) + 1, "the service would have")
             if self._closed:
                 raise invalid_argument("the service stops")
+            waiting = [each for each in self._connections if not each.is_authenticated]
+            if len(waiting) >= UNAUTHENTICATED:
+                waiting[0].end("it has not authenticated")
             # before the thread starts, because the thread may close the socket at once
             self._events.register(accepted, select.EPOLLRDHUP | select.EPOLLET)
             thread.start()
