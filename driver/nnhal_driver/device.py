@@ -62,6 +62,8 @@ from nnhal_driver.preparation.model_preparer import (
     share_model,
 )
 from nnhal_driver.preparation.outcome import PreparationCallback, reported_launch
+from nnhal_driver.preparation.probing import PROBES, ProbeWork
+from nnhal_driver.quarantine import Probe
 from nnhal_driver.scheduling.admission import ExecutionCounts
 from nnhal_driver.scheduling.paced_check import CurrentCheck, call_check, pause_collector
 from nnhal_driver.scheduling.preparation import Check, PreparationTask
@@ -116,6 +118,7 @@ class Device:
         self._cache = _create_cache(self.backends, options)
         self._buffers = BufferTable(options.tensor_bytes, host.buffers)
         self._scheduler = Scheduler(available_cpus(), _PREPARATION_THREADS, options.queues)
+        self._probes = Scheduler(1, PROBES, options.queues, per_owner=1) if host.prober is not None else None
         self._parts = DeviceParts(name, self.backends, options, host, self._cache, self._scheduler, self._buffers)
         self._preparer = ModelPreparer(self._parts)
         self.allocator_refusals = {} if host.allocator is None else offer_allocator(self.backends, host.allocator)
@@ -125,6 +128,8 @@ class Device:
 
     def close(self) -> None:
         """Finish the queued preparations, end the threads, and close the backends that no prepared model uses."""
+        if self._probes is not None:
+            self._probes.close()  # first: they start preparations
         self._scheduler.close()
         self._close_backends()
 
@@ -150,8 +155,9 @@ class Device:
 
     @property
     def queued_preparations(self) -> int:
-        """Number of preparations and analyses that wait for a slot."""
-        return self._scheduler.preparations.waiting + self._scheduler.analyses.waiting
+        """Number of preparations, analyses and probes that wait for a slot."""
+        probes = 0 if self._probes is None else self._probes.preparations.waiting
+        return self._scheduler.preparations.waiting + self._scheduler.analyses.waiting + probes
 
     def get_capabilities(self) -> Capabilities:
         """Return performance figures. The first call for a set of backends measures them, which may take a second."""
@@ -230,7 +236,7 @@ class Device:
                 with _closed_on_error(SaveTarget(given.cache, self._options.cache.unusable, given.digest)) as target:
                     job = self._analyse(given, call, options, target, check)
                     work = PreparationWork(partial(self._preparer.compile, job), notify, target.close)
-                    self._start(work, options.priority, call)
+                    self._start(work, options.priority, call, job.probe)
 
     @contextmanager
     def _admit_analysis(self, size: int, call: DeviceCall) -> Iterator[Check]:
@@ -259,10 +265,14 @@ class Device:
         relaxed = model.relax_computation_float32_to_float16
         return CompileJob(graphs, current, relaxed, given.digest, memory, target, probe, options, call)
 
-    def _start(self, work: PreparationWork, priority: int, call: DeviceCall) -> None:
-        """Queue the work of a launch for a preparation thread."""
+    def _start(self, work: PreparationWork, priority: int, call: DeviceCall, probe: Probe | None = None) -> None:
+        """Queue the work of a launch for a preparation thread, after the probe of its model."""
         request = AdmissionRequest(priority, call.deadline, call.owner)
-        self._scheduler.prepare(PreparationTask(request, call.cancellation, work, call.times))
+        start = partial(self._scheduler.prepare, PreparationTask(request, call.cancellation, work, call.times))
+        if self._probes is None or probe is None:
+            start()
+        else:
+            self._probes.prepare(PreparationTask(request, call.cancellation, ProbeWork(probe, work, start)))
 
     def prepare_model_from_cache(
         self,

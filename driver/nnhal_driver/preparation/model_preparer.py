@@ -79,7 +79,7 @@ class CompileJob:
     Attributes:
         graphs: the graphs of the model, which are checked by `check`.
         relaxed: whether it may compute with less precision.
-        probe: prepares the model in another process first.
+        probe: prepares the model in another process first, before `compile`.
     """
 
     graphs: Sequence[Graph]
@@ -128,7 +128,7 @@ class ModelPreparer:
 
         Raises:
             HalError: GENERAL_FAILURE: the model is in quarantine, or no backend supports an operation; or what a
-                backend, the check or the probe raises.
+                backend or the check raises.
         """
         with self._recording(Stage.PREPARING, job.digest, job.call), job.check.stage(PacedCheck(check)):
             return self._compile(job, check)
@@ -168,8 +168,6 @@ class ModelPreparer:
 
     def _compile(self, job: CompileJob, check: Check) -> Outcome:
         check()
-        if job.probe is not None:
-            job.probe(check)
         verdict = self._verdict(job.digest)
         graphs, options, memory = job.graphs, job.options, job.memory
         backends = [backend for backend in self._device.backends if backend.id not in verdict.excluded]

@@ -110,6 +110,7 @@ class AdmissionQueue:
         clock: monotonic clock in nanoseconds that measures running time.
         limit_name: name of the limit on the length.
         counts_executions: whether its work counts against quotas of executions.
+        per_owner: slots that one owner, or all with the same share, may have; 0 for all slots.
     """
 
     def __init__(
@@ -120,8 +121,10 @@ class AdmissionQueue:
         limit_name: str = "queued_executions",
         *,
         counts_executions: bool = False,
+        per_owner: int = 0,
     ) -> None:
         self._width = self._free = width
+        self._per_owner = per_owner or width
         self._limit = limit
         self._limit_name = limit_name
         self._clock = clock
@@ -183,7 +186,8 @@ class AdmissionQueue:
             if share is not None and share.executions is not None and self._counts_executions:
                 share.begin_execution()
             displaced = None
-            if not self._free and self._waiting >= self._limit:
+            is_free = self._free > 0 and (owner.group or owner).running < self._per_owner
+            if not is_free and self._waiting >= self._limit:
                 try:
                     displaced = self._displace(owner)
                 except HalError:
@@ -193,7 +197,7 @@ class AdmissionQueue:
                 self._owners[request.owner] = owner
             else:
                 self._add(request.owner, owner, share)
-            if self._free > 0:
+            if is_free:
                 self._grant(owner, ticket)
                 return True
             self._enqueue(owner, ticket)
@@ -320,7 +324,10 @@ class AdmissionQueue:
         decided = []
         while self._free > 0 and self._waiting > 0:
             order = _weighted_order if self._weighted else _serving_order
-            owner = min((state for state in self._owners.values() if state.waiting), key=order)
+            waiting = (state for state in self._owners.values() if state.waiting)
+            owner = min((state for state in waiting if _use(state).running < self._per_owner), key=order, default=None)
+            if owner is None:
+                break
             ticket = heapq.heappop(owner.waiting)
             self._count_dequeued(owner)
             ticket.error = ticket.request.deadline_error()

@@ -90,6 +90,11 @@ def _run_pending(pending: list[Callable[[], None]]) -> None:
 class Scheduler:
     """Owner of the threads of one device. Use it as a context manager, or call `close`.
 
+    Args:
+        executions: slots for executions, and threads for fenced ones.
+        preparations: slots and threads for preparations.
+        per_owner: slots for preparations that one owner may have; 0 for all of them.
+
     Attributes:
         admission: the queue for slots of executions.
         preparations: the queue for the slots of preparations, one for each preparation thread.
@@ -97,9 +102,11 @@ class Scheduler:
             that several at once would only delay each other, and all other calls.
     """
 
-    def __init__(self, executions: int, preparations: int, queues: QueueLimits) -> None:
+    def __init__(self, executions: int, preparations: int, queues: QueueLimits, *, per_owner: int = 0) -> None:
         self.admission = AdmissionQueue(executions, queues.executions, counts_executions=True)
-        self.preparations = AdmissionQueue(preparations, queues.preparations, limit_name="queued_preparations")
+        self.preparations = AdmissionQueue(
+            preparations, queues.preparations, limit_name="queued_preparations", per_owner=per_owner
+        )
         self.analyses = AdmissionQueue(1, queues.preparations, limit_name="queued_preparations")
         self.workers = Workers(executions)
         self.timers = Timers("nnhal-deadlines")

@@ -57,8 +57,8 @@ from nnhal_service.supervisor.worker_output import redirect_output
 
 _TIMEOUT_S = 60.0
 """Seconds after which a probe counts as hanging."""
-_EXECUTION_S = 10
-"""Seconds for its execution."""
+_EXECUTION_S = 2
+"""Seconds for its execution. A longer one is ended: other probes wait."""
 _POLL_S = 0.05
 _STDOUT = 1
 """Descriptor of the output of the worker, which is a pipe to the supervisor."""

@@ -11,6 +11,7 @@ from types import TracebackType
 from nnhal_driver.activity import ActivityTable
 from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_service import log
+from nnhal_service.channel import Channel
 from nnhal_service.identity.use_ledger import UseLedger
 from nnhal_service.memory_limits import available_bytes, limit_memory, tune_malloc
 from nnhal_service.metrics.worker_metrics import WorkerMetrics
@@ -39,7 +40,7 @@ HEARTBEAT_S = 0.1
 _MEMORY_SHARE = 0.9
 """Share of the machine's memory that the workers of all clients together may have."""
 _PRIVATE_PART = 4
-"""A worker of one client may have a quarter of what one of all clients may have."""
+"""A worker of one client has a quarter of the memory of one of all clients, and a probe a quarter of its worker's."""
 _OFFENDER_NICE = 5
 """Niceness of the workers of offenders."""
 
@@ -79,7 +80,8 @@ def run_worker(arguments: ChildArguments) -> None:
     activities = ActivityTable(scoreboard.activities(spec.row))
     with ShutdownSignal(spec.supervisor) as shutdown, Heart(directory, activities) as heart:
         try:
-            quarantine = WorkerQuarantine(spec.settings.state_dir, scoreboard)
+            settings = _own_settings(spec)
+            quarantine = WorkerQuarantine(settings.state_dir, scoreboard)
             fleet = _fleet_directory(spec, directory)
             hosting = Hosting(
                 addresses=spec.addresses.listen,
@@ -87,7 +89,7 @@ def run_worker(arguments: ChildArguments) -> None:
                 redirect=WorkerRedirector(directory, fleet),
                 activities=activities,
                 quarantine=quarantine,
-                prober=Prober(channel, spec.settings, quarantine) if spec.settings.probe else None,
+                prober=_prober(channel, settings, quarantine),
                 inherited=dict(zip(spec.inherited, sockets, strict=True)),
                 temporary=spec.temporary,
                 metrics=WorkerMetrics(spec.generation, spec.temporary),
@@ -97,7 +99,6 @@ def run_worker(arguments: ChildArguments) -> None:
                 is_shared=not spec.owner,
                 share=socket.socket(fileno=requests),
             )
-            settings = _own_settings(spec)
             server = Server(settings, hosting)
             heart.server = server
             limit_memory(settings.process_bytes, server.threads)
@@ -128,6 +129,14 @@ def _own_settings(spec: WorkerSpec) -> Settings:
         settings = settings.model_copy(update={"warm": 0})
         share //= _PRIVATE_PART
     return settings.model_copy(update={"process_bytes": settings.process_bytes or share})
+
+
+def _prober(channel: Channel, settings: Settings, quarantine: WorkerQuarantine) -> Prober | None:
+    """Return the prober of a worker, if the operator wants one. A probe gets a part of the worker's memory."""
+    if not settings.probe:
+        return None
+    process_bytes = settings.process_bytes // _PRIVATE_PART
+    return Prober(channel, settings.model_copy(update={"process_bytes": process_bytes}), quarantine)
 
 
 def _start_control(spec: WorkerSpec, server: Server, heart: "Heart") -> WorkerControl:

@@ -12,6 +12,7 @@ from nnhal_driver.execution.execution_call import ExecutionCall
 from nnhal_driver.scheduling.admission import AdmissionQueue
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import NO_DEADLINE, Deadline
+from nnhal_driver.scheduling.share import Share, ShareOwner
 from nnhal_driver.scheduling.ticket import AdmissionRequest, Ticket
 from tests.driver.blocking_backend import TIMEOUT_S, TWICE, BlockingDevice, Sum, blocking_device, until
 from tests.driver.clock import MS, FakeClock
@@ -362,3 +363,32 @@ def test_one_owner_uses_all_free_slots() -> None:
     for ticket in tickets:
         queue.release(ticket)
     assert queue._owners == {}
+
+
+def test_an_owner_has_no_more_slots_than_one_may_have() -> None:
+    queue = AdmissionQueue(2, 2, per_owner=1)
+    granted: list[Ticket] = []
+    greedy = [Ticket(AdmissionRequest(Priority.MEDIUM, owner="greedy"), granted.append) for _ in range(3)]
+    assert [queue.acquire(ticket) for ticket in greedy] == [True, False, False]
+    with pytest.raises(HalError, match="limit queued_executions"):
+        queue.acquire(Ticket(AdmissionRequest(Priority.MEDIUM, owner="greedy")))
+    modest = Ticket(AdmissionRequest(Priority.MEDIUM, owner="modest"))
+    assert queue.acquire(modest), "a slot is free for others"
+    queue.release(modest)
+    assert (granted, queue.waiting) == ([], 2)
+    for ticket in greedy:
+        queue.release(ticket)
+    assert granted == greedy[1:]
+    assert queue._owners == {}
+
+
+def test_owners_with_one_share_have_slots_as_one_owner() -> None:
+    queue = AdmissionQueue(2, 2, per_owner=1)
+    share = Share("alice")
+    first, second = (
+        Ticket(AdmissionRequest(Priority.MEDIUM, owner=ShareOwner(name, share)), lambda ticket: None) for name in "ab"
+    )
+    assert [queue.acquire(ticket) for ticket in (first, second)] == [True, False]
+    queue.release(first)
+    assert queue.waiting == 0
+    queue.release(second)
