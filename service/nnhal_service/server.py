@@ -3,6 +3,7 @@
 import faulthandler
 import gc
 import os
+import resource
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -63,6 +64,10 @@ STOP_TIMEOUT_S = 20
 """Seconds after the grace time when a stop counts as hanging: the process logs the stacks of all threads and exits."""
 CONNECTION_CALLS = 2048
 """Calls of one connection at once: more than the limits of a session allow. A client keeps further ones back."""
+CONNECTIONS_SHARE = 2
+"""Part of the descriptors of the process (one half) that the connections of one address may have."""
+HANDSHAKE_MS = 10_000
+"""Time until a connection must have greeted, and with TLS, finished its handshake."""
 PENDING_CALLS = 2 * CONNECTION_CALLS
 """Calls that wait for Python's thread, from which on gRPC rejects others at random. One connection cannot fill this."""
 
@@ -315,6 +320,8 @@ def _options(settings: Settings, limits: Limits, *, share_ports: bool) -> list[t
         ("grpc.max_receive_message_length", limits["message_bytes"]),
         ("grpc.max_send_message_length", limits["message_bytes"]),
         ("grpc.max_concurrent_streams", CONNECTION_CALLS),
+        ("grpc.max_allowed_incoming_connections", resource.getrlimit(resource.RLIMIT_NOFILE)[0] // CONNECTIONS_SHARE),
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
         ("grpc.server.max_pending_requests", PENDING_CALLS),
         ("grpc.server.max_pending_requests_hard_limit", 2 * PENDING_CALLS),
         ("grpc.so_reuseport", int(share_ports)),

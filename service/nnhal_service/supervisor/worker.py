@@ -2,6 +2,7 @@
 
 import faulthandler
 import os
+import resource
 import signal
 import socket
 import threading
@@ -67,6 +68,8 @@ def run_worker(arguments: ChildArguments) -> None:
     log.configure(spec.settings.log_level, spec.settings.log_format, stream, fields={"worker": spec.slot})
     enter_sandbox(spec.settings, spec.addresses.listen, spec.temporary)
     tune_malloc()
+    _, descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))  # 1,000 silent connections took them all
     if spec.is_offender:
         os.nice(_OFFENDER_NICE)
     owner = bytes.fromhex(spec.owner) or NO_OWNER
