@@ -18,7 +18,7 @@ from math import prod
 from nnhal.types import OperandLifeTime, is_tensor
 from nnhal_driver.graph import Graph, OperationView, subgraph_view
 from nnhal_driver.operations.call import Shape
-from nnhal_driver.operations.multiply_adds import ENGINE_PASSES, LONG_STEPS, PASSES, count_multiply_adds, count_steps
+from nnhal_driver.operations.multiply_adds import LONG_STEPS, count_multiply_adds, count_steps
 
 OPERATION_COST = 32_000
 """Cost of an operation on a plain backend, without its elements and multiply-adds."""
@@ -42,7 +42,7 @@ def divide_long(graph: Graph, operations: Sequence[int]) -> Iterator[tuple[int, 
     part: list[int] = []
     work = 0
     for i in sorted(operations):
-        steps = estimate_steps(graph.operations[i], ENGINE_PASSES)
+        steps = estimate_steps(graph.operations[i])
         if part and work + steps > LONG_STEPS:
             yield tuple(part)
             part, work = [], 0
@@ -51,9 +51,9 @@ def divide_long(graph: Graph, operations: Sequence[int]) -> Iterator[tuple[int, 
     yield tuple(part)
 
 
-def estimate_steps(view: OperationView, passes: int = PASSES) -> int:
+def estimate_steps(view: OperationView) -> int:
     """Return the work of an operation, see `count_steps`. Tensors of unknown shape do not count."""
-    return count_steps(view, _known_shapes(view), passes)
+    return count_steps(view, _known_shapes(view))
 
 
 def unprofitable_reason(graph: Graph, operations: Sequence[int]) -> str:

@@ -91,7 +91,7 @@ def test_passes_over_known_tensors_count_if_the_output_is_unknown() -> None:
 def test_long_partitions_are_divided_in_order(lengths: list[int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cost, "LONG_STEPS", 9)
-        patch.setattr(cost, "estimate_steps", lambda view, passes: lengths[view])
+        patch.setattr(cost, "estimate_steps", lambda view: lengths[view])
         graph: Any = SimpleNamespace(operations=range(len(lengths)))
         parts = list(divide_long(graph, range(len(lengths))))
     assert [i for part in parts for i in part] == list(range(len(lengths)))
