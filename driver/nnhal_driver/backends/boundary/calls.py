@@ -99,12 +99,12 @@ def translated(backend: str, method: str, error: BaseException, check: Callable[
 
     `check` raises if the work must end: no other work can miss its deadline.
     """
-    if isinstance(error, HangError):
+    if isinstance(error, HangError | MemoryError) or is_interrupt(error):
         return error
     if type(error) is HalError and _is_valid(error):
         return _verified(backend, method, error, check) if error.status in MISSED_DEADLINE else error
-    if isinstance(error, MemoryError) or is_interrupt(error):
-        return error
+    if type(error) is HalError and (end := _end_of_work(check)) is not None:
+        return end  # it is what the check raised
     _log.error("backend %s failed in %s", backend, method, exc_info=error)
     if not isinstance(error, HalError):
         return general_failure(f"backend {backend} failed in {method}: {exception_text(error)}")
@@ -118,13 +118,20 @@ def translated(backend: str, method: str, error: BaseException, check: Callable[
 
 def _verified(backend: str, method: str, error: HalError, check: Callable[[], None]) -> HalError:
     """Return the error of work whose backend says that its deadline has passed."""
+    if (end := _end_of_work(check)) is not None:
+        return end
+    reason = shorten(f"backend {backend}: {method} reports a missed deadline that was not missed: {error.reason}")
+    _log.error("%s", reason)
+    return general_failure(reason)
+
+
+def _end_of_work(check: Callable[[], None]) -> HalError | None:
+    """Return the error that ends the work of a call, or None if it may go on."""
     try:
         check()
     except HalError as end:
         return end.with_traceback(None)
-    reason = shorten(f"backend {backend}: {method} reports a missed deadline that was not missed: {error.reason}")
-    _log.error("%s", reason)
-    return general_failure(reason)
+    return None
 
 
 def invalid_answer(backend: Named, method: str, fault: str) -> HalError:
