@@ -12,3 +12,9 @@ def _close_devices() -> Iterator[None]:
     yield
     while devices._devices:
         devices._devices.popitem()[1].close()
+
+
+@pytest.fixture(autouse=True)
+def _embedded_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use the embedded service unless a test names another one. Tests of the C library set this for their process."""
+    monkeypatch.delenv("NNHAL_TARGET", raising=False)
