@@ -112,10 +112,10 @@ def test_shapes_are_replaced(target: str, tmp_path: Path) -> None:
     assert_fails(invoke("explain", model, "--target", target, "--shape", "picture=8,4,4,3"), 2, "picture")
 
 
-def test_shape_that_does_not_fit_an_operator_is_reported(target: str) -> None:
+def test_shape_that_an_operator_does_not_take_leaves_the_rank_open(target: str) -> None:
     """The batch is constant in a RESHAPE of this model."""
     result = invoke("explain", DIGITS, "--target", target, "--shape", "image=4,8,8,1")
-    assert result.exit_code == 1 and "output probabilities: FLOAT32 of unknown rank" in result.stdout
+    assert result.exit_code == 0 and "output probabilities: FLOAT32 of unknown rank" in result.stdout
 
 
 @pytest.mark.slow
