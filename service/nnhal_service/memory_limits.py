@@ -21,6 +21,8 @@ _RESERVED_SHARE = 8
 """Part of the memory (one eighth) for what is not counted: messages on their way, and objects of the interpreter."""
 _STACK_BYTES = 8 * 2**20
 """Stack size of a thread if the system has no limit."""
+_SPARE_THREADS = 32
+"""Threads that may start before `follow_threads` is called again. Until then, calls wait for another thread."""
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 """Constants M_TRIM_THRESHOLD, M_MMAP_THRESHOLD and M_ARENA_MAX of malloc.h."""
@@ -45,8 +47,8 @@ def tune_malloc() -> None:
         mallopt(_MMAP_THRESHOLD, MAPPED_BYTES)
 
 
-def limit_memory(size: int, threads: int) -> None:
-    """Limit the memory that this process may allocate. Memory shared with other processes does not count.
+def limit_memory(size: int, threads: int) -> int:
+    """Limit the memory that this process may allocate, and return the limit. Memory shared with others does not count.
 
     Args:
         size: bytes; 0: nine tenths of the memory of the machine or its container.
@@ -56,6 +58,18 @@ def limit_memory(size: int, threads: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if soft == resource.RLIM_INFINITY or limit < soft:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+        return limit
+    return soft
+
+
+def follow_threads(size: int, limit: int) -> None:
+    """Lower a limit that `limit_memory` has returned to what the threads of now need for their stacks.
+
+    The stacks of all threads that a worker may have are 7 GiB: an operation could use them for its temporaries.
+    """
+    threads = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[17])
+    now = min(limit, (size or _default_bytes()) + _stack_bytes(threads + _SPARE_THREADS))
+    resource.setrlimit(resource.RLIMIT_DATA, (now, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 
 def limit_growth(size: int, threads: int, shared: int) -> None:

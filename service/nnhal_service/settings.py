@@ -154,7 +154,7 @@ class Settings(BaseModel):
     stop_grace_s: Annotated[float, Option("S")] = Field(default=10.0, ge=0)
     """Seconds that running calls may take to finish when the service stops."""
     process_bytes: Annotated[int, Option("N")] = Field(default=0, ge=0)
-    """Memory that the process may allocate; 0: nine tenths of the memory of the machine or container."""
+    """Memory that a worker may allocate, in bytes; 0: see docs/limits.md."""
     data_users: Annotated[tuple[int, ...], Option("IDS")] = ()
     """Ids of other users who may share memory with the service on the same machine."""
     cache_dir: Annotated[Path, Option("DIR")] = Field(default_factory=default_root)

@@ -20,6 +20,7 @@ from typing import IO
 import numpy as np
 
 from nnhal import wire
+from nnhal.cpu import available_cpus
 from nnhal.errors import HalError
 from nnhal.types import (
     DTYPES,
@@ -59,6 +60,8 @@ _TIMEOUT_S = 60.0
 """Seconds after which a probe counts as hanging."""
 _EXECUTION_S = 2
 """Seconds for its execution. A longer one is ended: other probes wait."""
+_THREADS = 24
+"""Threads of its process besides those of engines."""
 _POLL_S = 0.05
 _STDOUT = 1
 """Descriptor of the output of the worker, which is a pipe to the supervisor."""
@@ -175,7 +178,7 @@ def run_probe(arguments: ChildArguments) -> None:
     activities = ActivityTable(memoryview(mmap.mmap(table, TABLE_BYTES)))
     hosting = Hosting((), activities=activities, quarantine=QuarantineFile(settings.state_dir))
     server = Server(settings, hosting)
-    limit_memory(settings.process_bytes, server.threads)
+    limit_memory(settings.process_bytes, available_cpus() + _THREADS)
     channel.send({"backends": activities.backends})
     with mmap.mmap(memory, 0, access=mmap.ACCESS_READ) as mapped:
         model = wire.to_model(types_pb2.Model.FromString(mapped[:]))

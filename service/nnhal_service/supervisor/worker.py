@@ -6,7 +6,9 @@ import resource
 import signal
 import socket
 import threading
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 
 from nnhal_driver.activity import ActivityTable
@@ -14,7 +16,7 @@ from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_service import log
 from nnhal_service.channel import Channel
 from nnhal_service.identity.use_ledger import UseLedger
-from nnhal_service.memory_limits import available_bytes, limit_memory, tune_malloc
+from nnhal_service.memory_limits import available_bytes, follow_threads, limit_memory, tune_malloc
 from nnhal_service.metrics.worker_metrics import WorkerMetrics
 from nnhal_service.operating.admin.worker_control import WorkerControl
 from nnhal_service.operating.admin.worker_report import WorkerReporter
@@ -40,8 +42,14 @@ HEARTBEAT_S = 0.1
 """Seconds between heartbeats."""
 _MEMORY_SHARE = 0.9
 """Share of the machine's memory that the workers of all clients together may have."""
+_OTHERS_BYTES = 96 * 2**20
+"""Memory of the supervisor, the template and the admin process."""
 _PRIVATE_PART = 4
 """A worker of one client has a quarter of the memory of one of all clients, and a probe a quarter of its worker's."""
+_LEAST_BYTES = 192 * 2**20
+"""Memory with which a worker or a probe can serve small models: 40 MiB for clients."""
+_PRIVATE_BYTES = 24 * 2**20
+"""Memory of an idle worker of one client. A quarter of the memory may go to these."""
 _OFFENDER_NICE = 5
 """Niceness of the workers of offenders."""
 
@@ -76,7 +84,7 @@ def run_worker(arguments: ChildArguments) -> None:
     status = replace(NOBODY, pid=os.getpid(), slot=spec.slot, generation=spec.generation, owner=owner)
     policy = WorkerPolicy(
         spec.settings.worker_per_identity,
-        spec.settings.private_workers,
+        min(spec.settings.private_workers, available_bytes() // _PRIVATE_PART // _PRIVATE_BYTES),
         lambda owner: channel.send({"private": owner.hex()}),
     )
     directory = WorkerDirectory(scoreboard, spec.row, status, spec.addresses, policy)
@@ -104,7 +112,8 @@ def run_worker(arguments: ChildArguments) -> None:
             )
             server = Server(settings, hosting)
             heart.server = server
-            limit_memory(settings.process_bytes, server.threads)
+            limit = limit_memory(settings.process_bytes, server.threads)
+            heart.follow_threads = partial(follow_threads, settings.process_bytes, limit)
             server.start()
         except ValueError as error:
             channel.send({"failed": str(error)})
@@ -127,18 +136,24 @@ def _fleet_directory(spec: WorkerSpec, directory: WorkerDirectory) -> FleetDirec
 def _own_settings(spec: WorkerSpec) -> Settings:
     """Return the settings for a worker: its part of the memory, and no preloaded models if it serves one client."""
     settings = spec.settings
-    share = int(available_bytes() * _MEMORY_SHARE / settings.workers)
-    if spec.owner:
-        settings = settings.model_copy(update={"warm": 0})
-        share //= _PRIVATE_PART
-    return settings.model_copy(update={"process_bytes": settings.process_bytes or share})
+    process_bytes = settings.process_bytes
+    if not process_bytes:
+        process_bytes = int((available_bytes() - _OTHERS_BYTES) * _MEMORY_SHARE / settings.workers)
+        process_bytes = _private_bytes(process_bytes) if spec.owner else max(process_bytes, _LEAST_BYTES)
+    warm = 0 if spec.owner else settings.warm
+    return settings.model_copy(update={"process_bytes": process_bytes, "warm": warm})
+
+
+def _private_bytes(whole: int) -> int:
+    """Return the memory of a worker of one client, or of a probe, given that of the worker that serves all of them."""
+    return max(whole // _PRIVATE_PART, _LEAST_BYTES)
 
 
 def _prober(channel: Channel, settings: Settings, quarantine: WorkerQuarantine) -> Prober | None:
     """Return the prober of a worker, if the operator wants one. A probe gets a part of the worker's memory."""
     if not settings.probe:
         return None
-    process_bytes = settings.process_bytes // _PRIVATE_PART
+    process_bytes = min(settings.process_bytes, _private_bytes(settings.process_bytes))
     return Prober(channel, settings.model_copy(update={"process_bytes": process_bytes}), quarantine)
 
 
@@ -155,10 +170,15 @@ def _start_control(spec: WorkerSpec, server: Server, heart: "Heart") -> WorkerCo
 
 
 class Heart:
-    """Thread that reports the state of a worker regularly. A worker whose interpreter is stuck reports nothing."""
+    """Thread that reports the state of a worker regularly. A worker whose interpreter is stuck reports nothing.
+
+    Attributes:
+        follow_threads: adjusts the limit on memory with each report.
+    """
 
     def __init__(self, directory: WorkerDirectory, activities: ActivityTable) -> None:
         self.server: Server | None = None
+        self.follow_threads: Callable[[], None] = lambda: None
         self._directory = directory
         self._activities = activities
         self._state = WorkerState.STARTING
@@ -182,6 +202,7 @@ class Heart:
     def _run(self) -> None:
         while not self._stopped.wait(HEARTBEAT_S):
             self._beat()
+            self.follow_threads()
 
     def __enter__(self) -> "Heart":
         self._beat()
