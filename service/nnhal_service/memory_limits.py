@@ -8,6 +8,7 @@ sessions. With a limit on the process, an allocation fails instead, and only the
 import ctypes
 import os
 import resource
+import threading
 from pathlib import Path
 
 from nnhal_driver.mapped_memory import MAPPED_BYTES
@@ -21,8 +22,6 @@ _RESERVED_SHARE = 8
 """Part of the memory (one eighth) for what is not counted: messages on their way, and objects of the interpreter."""
 _STACK_BYTES = 8 * 2**20
 """Stack size of a thread if the system has no limit."""
-_SPARE_THREADS = 32
-"""Threads that may start before `follow_threads` is called again. Until then, calls wait for another thread."""
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 """Constants M_TRIM_THRESHOLD, M_MMAP_THRESHOLD and M_ARENA_MAX of malloc.h."""
@@ -62,14 +61,32 @@ def limit_memory(size: int, threads: int) -> int:
     return soft
 
 
-def follow_threads(size: int, limit: int) -> None:
-    """Lower a limit that `limit_memory` has returned to what the threads of now need for their stacks.
+class _ThreadFollower:
+    """Limit that has room for the stacks of the threads there are. Thread safe.
 
     The stacks of all threads that a worker may have are 7 GiB: an operation could use them for its temporaries.
     """
-    threads = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[17])
-    now = min(limit, (size or _default_bytes()) + _stack_bytes(threads + _SPARE_THREADS))
-    resource.setrlimit(resource.RLIMIT_DATA, (now, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+
+    def __init__(self) -> None:
+        self._size = self._limit = 0
+        self._lock = threading.Lock()
+
+    def start(self, size: int, limit: int) -> None:
+        """Follow the threads from now on. The arguments are that of `limit_memory`, and what it has returned."""
+        self._size, self._limit = size or _default_bytes(), limit
+
+    def adjust(self, starting: int = 0) -> None:
+        """Adjust the limit to the threads there are, and to those that start now."""
+        if not self._limit:
+            return
+        with self._lock:
+            threads = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[17])
+            now = min(self._limit, self._size + _stack_bytes(threads + starting))
+            resource.setrlimit(resource.RLIMIT_DATA, (now, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+
+
+thread_follower = _ThreadFollower()
+"""The one of this process. It does nothing until it is started."""
 
 
 def limit_growth(size: int, threads: int, shared: int) -> None:

@@ -1,4 +1,4 @@
-"""Connections that say nothing: they end, and leave descriptors and memory to those who work."""
+"""Connections that say nothing: they end, and leave descriptors and memory to clients that work."""
 
 import resource
 import socket

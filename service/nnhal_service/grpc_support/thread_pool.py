@@ -10,6 +10,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from nnhal.grpc_internals.server_calls import when_received
+from nnhal_service.memory_limits import thread_follower
 
 _log = logging.getLogger("nnhal.service")
 
@@ -78,6 +79,7 @@ class ElasticThreadPool(ThreadPoolExecutor):
     def _start_thread(self) -> None:
         """Start one more thread. If there is no memory for its stack, the work waits for an existing thread."""
         thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        thread_follower.adjust(starting=1)
         try:
             thread.start()
         except RuntimeError:

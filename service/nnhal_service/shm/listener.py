@@ -16,6 +16,7 @@ from collections.abc import Collection
 from nnhal.errors import HalError, invalid_argument
 from nnhal.local_users import socket_user
 from nnhal_service.log import RepeatedEvent
+from nnhal_service.memory_limits import thread_follower
 from nnhal_service.requests.service_parts import ServiceParts
 from nnhal_service.sessions.client_slots import ClientSlots
 from nnhal_service.sessions.session import STOPPING
@@ -134,6 +135,7 @@ class DataSocket:
                 waiting[0].end("it has not authenticated")
             # before the thread starts, because the thread may close the socket at once
             self._events.register(accepted, select.EPOLLRDHUP | select.EPOLLET)
+            thread_follower.adjust(starting=1)
             thread.start()
             self._connections[connection] = thread
             self._watched[connection.number] = connection

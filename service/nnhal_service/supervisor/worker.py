@@ -6,9 +6,7 @@ import resource
 import signal
 import socket
 import threading
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from types import TracebackType
 
 from nnhal_driver.activity import ActivityTable
@@ -16,7 +14,7 @@ from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_service import log
 from nnhal_service.channel import Channel
 from nnhal_service.identity.use_ledger import UseLedger
-from nnhal_service.memory_limits import available_bytes, follow_threads, limit_memory, tune_malloc
+from nnhal_service.memory_limits import available_bytes, limit_memory, thread_follower, tune_malloc
 from nnhal_service.metrics.worker_metrics import WorkerMetrics
 from nnhal_service.operating.admin.worker_control import WorkerControl
 from nnhal_service.operating.admin.worker_report import WorkerReporter
@@ -113,7 +111,7 @@ def run_worker(arguments: ChildArguments) -> None:
             server = Server(settings, hosting)
             heart.server = server
             limit = limit_memory(settings.process_bytes, server.threads)
-            heart.follow_threads = partial(follow_threads, settings.process_bytes, limit)
+            thread_follower.start(settings.process_bytes, limit)
             server.start()
         except ValueError as error:
             channel.send({"failed": str(error)})
@@ -170,15 +168,10 @@ def _start_control(spec: WorkerSpec, server: Server, heart: "Heart") -> WorkerCo
 
 
 class Heart:
-    """Thread that reports the state of a worker regularly. A worker whose interpreter is stuck reports nothing.
-
-    Attributes:
-        follow_threads: adjusts the limit on memory with each report.
-    """
+    """Thread that reports the state of a worker regularly. A worker whose interpreter is stuck reports nothing."""
 
     def __init__(self, directory: WorkerDirectory, activities: ActivityTable) -> None:
         self.server: Server | None = None
-        self.follow_threads: Callable[[], None] = lambda: None
         self._directory = directory
         self._activities = activities
         self._state = WorkerState.STARTING
@@ -202,7 +195,7 @@ class Heart:
     def _run(self) -> None:
         while not self._stopped.wait(HEARTBEAT_S):
             self._beat()
-            self.follow_threads()
+            thread_follower.adjust()
 
     def __enter__(self) -> "Heart":
         self._beat()
