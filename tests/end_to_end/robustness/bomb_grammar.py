@@ -10,6 +10,7 @@ import random
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 import numpy as np
@@ -109,10 +110,11 @@ def _varint(value: int) -> bytes:
 
 
 def _send(raw: RawSession, method: str, message: bytes, compression: grpc.Compression | None = None) -> None:
+    call: Callable[..., Any] = raw.channel.unary_unary(f"/nnhal.v1.{method}")
     if method.endswith("PrepareModel"):
-        list(raw.channel.unary_stream(f"/nnhal.v1.{method}")(message, timeout=TIMEOUT_S, compression=compression))
-    else:
-        raw.channel.unary_unary(f"/nnhal.v1.{method}")(message, timeout=TIMEOUT_S, compression=compression)
+        stream: Callable[..., Any] = raw.channel.unary_stream(f"/nnhal.v1.{method}")
+        call = lambda *arguments, **options: list(stream(*arguments, **options))  # noqa: E731
+    call(message, timeout=TIMEOUT_S, compression=compression)
 
 
 # ---- Messages -------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from tests.end_to_end.support.service_process import Service, start_service, sto
 pytestmark = pytest.mark.slow
 
 MEBIBYTE = 2**20
-SMALL_MACHINE = "tests.end_to_end.support.small_machine"
+SMALL_MACHINE = "tests.end_to_end.service.small_machine"
 _STACKS = 96 * 8 * MEBIBYTE
 """Stacks of the threads of a worker, and of those that it may start: most of this is never touched."""
 

@@ -7,5 +7,6 @@ from nnhal_service import memory_limits
 from nnhal_tools.cli import main
 
 if __name__ == "__main__":
-    memory_limits._CONTAINER_LIMITS = (Path(os.environ["MEMORY_MAX"]),)
+    limits = (Path(os.environ["MEMORY_MAX"]), Path("absent"))
+    memory_limits._CONTAINER_LIMITS = limits
     main()
