@@ -22,6 +22,7 @@ pytestmark = pytest.mark.slow
 
 MEBIBYTE = 2**20
 SMALL_MACHINE = "tests.end_to_end.service.small_machine"
+ROOT = Path(__file__).parents[3]
 _STACKS = 96 * 8 * MEBIBYTE
 """Stacks of the threads of a worker, and of those that it may start: most of this is never touched."""
 
@@ -30,7 +31,7 @@ _STACKS = 96 * 8 * MEBIBYTE
 def service(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Service]:
     (tmp_path / "memory.max").write_text(f"{2**30}\n")
     options = ["--no-worker-per-identity", *filter(None, [request.param])]
-    running = start_service(tmp_path, *options, module=SMALL_MACHINE, MEMORY_MAX=str(tmp_path / "memory.max"))
+    running = start_service(tmp_path, *options, module=SMALL_MACHINE, **_environment(tmp_path))
     yield running
     assert stop_service(running) == 0
 
@@ -75,7 +76,7 @@ def test_workers_of_one_client_serve_small_models(tmp_path: Path) -> None:
     created = [create_token(f"client-{number}") for number in range(12)]
     (tmp_path / "tokens").write_text("\n".join(line for _, line in created))
     arguments = [f"--tokens={tmp_path / 'tokens'}", "--backends=CpuRef"]
-    service = start_service(tmp_path, *arguments, module=SMALL_MACHINE, MEMORY_MAX=str(tmp_path / "memory.max"))
+    service = start_service(tmp_path, *arguments, module=SMALL_MACHINE, **_environment(tmp_path))
     try:
         devices = [nnhal.connect(service.target, token=secret) for secret, _ in created]
         for device in devices:
@@ -87,3 +88,8 @@ def test_workers_of_one_client_serve_small_models(tmp_path: Path) -> None:
             device.close()
     finally:
         assert stop_service(service) == 0
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """Return the variables of the program that imitates a small machine."""
+    return {"MEMORY_MAX": str(folder / "memory.max"), "PYTHONPATH": str(ROOT)}

@@ -38,7 +38,12 @@ def test_operator_runs_as_with_litert(operator: str) -> None:
                 run_case(litert, case)
             assert str(error).partition(" (and ")[0] in str(caught.value)
             continue
-        actual = run_case(litert, case)
+        try:
+            actual = run_case(litert, case)
+        except RuntimeError as error:
+            if "the kernel writes out of bounds" not in str(error):
+                raise
+            continue  # CpuAcc refuses kernels that are known to be faulty
         allowed = max(steps(case.name, "CpuAcc"), steps(case.name, "CpuRef"))
         for one, other in zip(actual, expected, strict=True):
             assert (one.dtype, one.shape) == (other.dtype, other.shape), case.name
