@@ -47,7 +47,7 @@ class Preparer:
 
 
 class PreparedGraph:
-    """SubgraphState on a device.
+    """Subgraph on a device.
 
     Attributes:
         shapes: the shape of each tensor of the file; None if only an execution tells it.

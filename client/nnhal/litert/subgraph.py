@@ -1,4 +1,4 @@
-"""SubgraphState of an interpreter: shapes and values of its tensors, and its executions.
+"""State of a subgraph of an interpreter: shapes and values of its tensors, and its executions.
 
 Texts of errors are those of LiteRT, since tests of programs match them.
 """

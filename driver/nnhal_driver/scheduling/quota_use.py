@@ -17,7 +17,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class HeldPlace:
-    """HeldPlace of a session whose client comes from another process.
+    """Place of a session whose client comes from another process.
 
     Attributes:
         predecessor: digest of the session there, whose use is held.
