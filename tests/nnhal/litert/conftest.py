@@ -1,4 +1,4 @@
-"""Services of the drop-in interpreter: one for the tests of a process, which ends with them."""
+"""Services of the drop-in interpreter: one for the tests of a module, which ends with them."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ import pytest
 from nnhal.litert import devices
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _close_devices() -> Iterator[None]:
     yield
     while devices._devices:
