@@ -3,7 +3,8 @@
 `python -m tests.benchmark.attacks` starts a service for each attack, and a client that executes a small model, opens
 sessions, and checks health. It prints the median and the 99th percentile of each, in milliseconds, and the longest
 health check. Names select attacks, for example `python -m tests.benchmark.attacks "long shape"`; everything after `--`
-is passed to `nnhal serve`, for example `-- --workers 2`. `--nnhal COMMAND` attacks another release. `--table` prints
+is passed to `nnhal serve`, for example `-- --workers 2`. `--nnhal COMMAND` attacks another release. With `--tokens`
+the client and the attacker have an identity each; only the attacks of late executions send tokens. `--table` prints
 the 99th percentiles alone and under attack as rows of Markdown.
 """
 
@@ -20,7 +21,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tests.benchmark.attacks import floods, memory, models, unread  # noqa: F401 - they register attacks
+from nnhal_service.identity.tokens import create_token
+from tests.benchmark.attacks import deadlines, floods, memory, models, unread  # noqa: F401 - they register attacks
 from tests.benchmark.attacks.attack import ATTACKS
 from tests.benchmark.attacks.well_behaved_client import EXECUTE, HEALTH, SESSION
 from tests.end_to_end.support.service_process import Service, start_service
@@ -31,17 +33,20 @@ _WARM_UP_S = 2.0
 _STOP_S = 60.0
 
 
-def measure(name: str, seconds: float, options: Sequence[str], nnhal: str, *, table: bool) -> None:
+def measure(name: str, options: Sequence[str], chosen: argparse.Namespace) -> None:
     """Run one attack on a new service, and print the figures of the client.
 
     Args:
         name: name of the attack.
-        seconds: time alone and under attack.
         options: more options of `nnhal serve`.
-        nnhal: command of another release, or "".
-        table: whether to print rows of a table.
+        chosen: the options of this command.
     """
+    seconds, nnhal = chosen.seconds, chosen.nnhal
     with tempfile.TemporaryDirectory() as folder:
+        environment = dict(os.environ)
+        if chosen.tokens:
+            environment["NNHAL_TOKEN"], os.environ["NNHAL_TOKEN"] = _write_tokens(Path(folder, "tokens"))
+            options = [*options, "--tokens", f"{folder}/tokens"]
         service = _start_other(nnhal, Path(folder), options) if nnhal else start_service(Path(folder), *options)
         try:
             client = subprocess.Popen(
@@ -49,6 +54,7 @@ def measure(name: str, seconds: float, options: Sequence[str], nnhal: str, *, ta
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
+                env=environment,
             )
             _begin(client, "warm-up")
             time.sleep(_WARM_UP_S)
@@ -62,7 +68,7 @@ def measure(name: str, seconds: float, options: Sequence[str], nnhal: str, *, ta
             ended = service.process.poll()
         finally:
             stopped = _stop(service)
-    if table:
+    if chosen.table:
         _show_row(name, json.loads(output), "ended" if ended is not None else stopped)
         return
     print(f"\n{name}: {attacked}")
@@ -70,6 +76,14 @@ def measure(name: str, seconds: float, options: Sequence[str], nnhal: str, *, ta
         print(f"  THE SERVICE ENDED with status {ended}")
     _show(json.loads(output))
     print(f"  {stopped}", flush=True)
+
+
+def _write_tokens(file: Path) -> tuple[str, str]:
+    """Write the file of tokens of two identities. Return the tokens."""
+    (first, first_line), (second, second_line) = create_token("client"), create_token("attacker")
+    file.write_text(f"{first_line}\n{second_line}\n")
+    file.chmod(0o600)
+    return first, second
 
 
 def _start_other(command: str, folder: Path, options: Sequence[str]) -> Service:
@@ -144,6 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("names", nargs="*", metavar="ATTACK", help=f"one of: {', '.join(ATTACKS)}; by default all")
     parser.add_argument("--seconds", type=float, default=8, help="seconds alone and under attack (default 8)")
     parser.add_argument("--nnhal", default="", metavar="COMMAND", help="command of another release")
+    parser.add_argument("--tokens", action="store_true", help="give the client and the attacker an identity each")
     parser.add_argument("--table", action="store_true", help="print rows of Markdown")
     given = list(sys.argv[1:] if arguments is None else arguments)
     own, _, options = _partition(given, "--")
@@ -151,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if unknown := set(chosen.names) - set(ATTACKS):
         parser.error(f"unknown attack {sorted(unknown)[0]!r}; expected one of: {', '.join(ATTACKS)}")
     for name in chosen.names or ATTACKS:
-        measure(name, chosen.seconds, options, chosen.nnhal, table=chosen.table)
+        measure(name, options, chosen)
 
 
 def _partition(arguments: Sequence[str], separator: str) -> tuple[list[str], str, list[str]]:
