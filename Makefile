@@ -20,7 +20,7 @@ RAY := build/ray/bin
 # Tests of everything that calls: clients, and the service's part between gRPC and the driver.
 CALL_TESTS := tests/nnhal tests/service/grpc_support tests/end_to_end/clients
 
-.PHONY: help setup demo fleet-demo test test-fleet test-all test-versions test-plain-grpc test-nightly lint lint-systems proto contract native bench self-test nightly clean
+.PHONY: help setup demo fleet-demo test test-fleet test-all test-versions test-plain-grpc test-nightly lint lint-systems proto contract site native bench self-test nightly clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -63,6 +63,9 @@ proto: $(DEV) ## Generate the Python code of the contract
 
 contract: $(DEV) ## Compare the contract with the last release
 	$(BIN)/buf breaking proto --against proto/released/v1.binpb
+
+site: $(DEV) ## Build the documentation in build/site, and check its links
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --config-file tools/dev/site/mkdocs.yml
 
 bench: $(DEV) ## Run the benchmarks
 	$(BIN)/python -m tests.benchmark.paths --quick
