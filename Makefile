@@ -20,7 +20,7 @@ RAY := build/ray/bin
 # Tests of everything that calls: clients, and the service's part between gRPC and the driver.
 CALL_TESTS := tests/nnhal tests/service/grpc_support tests/end_to_end/clients
 
-.PHONY: help setup demo fleet-demo test test-fleet test-all test-versions test-plain-grpc test-nightly lint lint-systems proto contract site native bench self-test nightly clean
+.PHONY: help setup demo fleet-demo test test-fleet test-all test-versions test-plain-grpc test-nightly lint lint-systems proto contract site release native bench self-test nightly clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -66,6 +66,9 @@ contract: $(DEV) ## Compare the contract with the last release
 
 site: $(DEV) ## Build the documentation in build/site, and check its links
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --config-file tools/dev/site/mkdocs.yml
+
+release: $(DEV) ## Build the files of a release in dist, and check them
+	$(BIN)/python -m tools.dev.release
 
 bench: $(DEV) ## Run the benchmarks
 	$(BIN)/python -m tests.benchmark.paths --quick

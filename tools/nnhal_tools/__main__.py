@@ -32,11 +32,11 @@ def main() -> None:
 def _run_without_typer(arguments: list[str]) -> int:
     """Print the version, or the extra that the command needs, and return the exit code."""
     from nnhal.errors import LinuxRequiredError, require_linux
-    from nnhal.version import __version__
+    from nnhal.version import describe_version
     from nnhal_tools.extras import missing_extra_text
 
     if arguments[:1] == ["--version"]:
-        print(f"nnhal {__version__}")
+        print(f"nnhal {describe_version()}")
         return 0
     problem = missing_extra_text("cli")
     if arguments[:1] == ["serve"]:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from nnhal.types import HAL_VERSION
-from nnhal.version import __version__
+from nnhal.version import __version__, find_revision
 from nnhal_cache.errors import CacheError
 from nnhal_cache.store import Store
 from nnhal_driver.device import Device
@@ -55,7 +55,7 @@ class Gauges:
             snapshot.add(catalog.QUEUED, device.queued_preparations, device.name, "preparation")
         for backend in dict.fromkeys(backend.id for device in self._devices for backend in device.backends):
             snapshot.add(catalog.QUARANTINED, self._quarantine.count(backend), backend)
-        snapshot.add(catalog.BUILD, 1, __version__, str(HAL_VERSION))
+        snapshot.add(catalog.BUILD, 1, __version__, find_revision(), str(HAL_VERSION))
 
     def _collect_sessions(self, snapshot: Snapshot) -> None:
         sessions = self._sessions.all()

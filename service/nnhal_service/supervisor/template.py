@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 
+from nnhal.version import find_revision
 from nnhal_service.channel import Channel, Message
 from nnhal_service.supervisor.scoreboard import Scoreboard
 
@@ -125,6 +126,7 @@ def _run_template(channel: Channel, scoreboard: Scoreboard) -> None:
         raise SystemExit(1) from None
 
     registry.import_engines()
+    find_revision()  # it is kept: the sandbox does not let a worker ask git
     gc.collect()
     gc.freeze()  # the workers share the pages of these objects as long as no collection writes to them
     while (received := channel.receive()) is not None:

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 import nnhal
+from nnhal.version import describe_version
 from tests.tools.cli.command import DIGITS, PROGRAM, UNREACHABLE, assert_fails, invoke
 
 
@@ -22,7 +23,7 @@ print(sorted({'numpy', 'grpc', 'rich', 'PIL'} & set(sys.modules)))"""
 
 
 def test_version_and_short_help_are_options() -> None:
-    assert invoke("--version").output == f"nnhal {nnhal.__version__}\n"
+    assert invoke("--version").output == f"nnhal {describe_version()}\n"
     assert invoke("-h").output == invoke("--help").output
     assert "Usage: nnhal cache list" in invoke("cache", "list", "-h").output
 

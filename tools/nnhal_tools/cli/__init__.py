@@ -53,9 +53,9 @@ app.add_typer(fleet_commands.fleet, name="fleet")
 
 def _print_version(requested: bool) -> None:
     if requested:
-        from nnhal.version import __version__
+        from nnhal.version import describe_version
 
-        typer.echo(f"nnhal {__version__}")
+        typer.echo(f"nnhal {describe_version()}")
         raise typer.Exit
 
 

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 
 from nnhal.admin.v1 import admin_pb2
 from nnhal.cpu import available_cpus
-from nnhal.version import __version__
+from nnhal.version import describe_version
 from nnhal_cache.errors import CacheError
 from nnhal_service import log
 from nnhal_service.metrics.exposition import render
@@ -80,7 +80,7 @@ class ServiceView:
         warnings += [warning for report in answered for warning in report.warnings]
         return admin_pb2.ServiceSnapshot(
             at=time.time(),
-            version=__version__,
+            version=describe_version(),
             state=service_state(status, workers, reports),
             pid=status["pid"],
             started_at=status["started_at"],
