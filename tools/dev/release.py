@@ -1,8 +1,8 @@
 """The files of a release: `python -m tools.dev.release [FOLDER]`, or `make release`.
 
 It builds the sdist and the wheel from the files of the commit alone, and checks them: their descriptions, what they
-contain, and that the wheel works in an empty environment without a network. It writes a bill of materials of this
-environment, and the digests of all files. Each of these files has the same bytes each time.
+contain, and that the wheel works in an empty environment without a network. It writes a bill of materials of the
+packages that the container image has, and the digests of all files. Each of these files has the same bytes each time.
 
 The version is that of the tag, `v1.0.0`, which must agree with `nnhal.version`. A commit without a tag makes files of a
 development version, for example `1.0.0.dev0+g12ab34cd56ef`.
@@ -10,7 +10,6 @@ development version, for example `1.0.0.dev0+g12ab34cd56ef`.
 
 import hashlib
 import io
-import json
 import os
 import re
 import shutil
@@ -138,12 +137,9 @@ def _try_offline(wheel: Path, folder: Path) -> None:
 
 
 def _write_materials(file: Path) -> None:
-    """Write the bill of materials of this environment, in the form of CycloneDX."""
-    _run("-m", "cyclonedx_py", "environment", "--output-reproducible", "--of", "JSON", "-o", file, sys.executable)
-    materials = json.loads(file.read_text())
-    # the editable installation of this clone is not a part of what is delivered, and names its folder
-    materials["components"] = [each for each in materials["components"] if each["name"] != "nnhal"]
-    file.write_text(json.dumps(materials, indent=1, sort_keys=True) + "\n")
+    """Write the bill of materials of the container image, in the form of CycloneDX."""
+    options = ("--output-reproducible", "--of", "JSON", "--output-file", file, "--pyproject", ROOT / "pyproject.toml")
+    _run("-m", "cyclonedx_py", "requirements", *options, ROOT / "deploy/container/requirements.lock")
 
 
 def _run(*arguments: object, program: Path = Path(sys.executable), variables: Mapping[str, str] | None = None) -> None:

@@ -130,5 +130,7 @@ QUARANTINED = _gauge(
     "nnhal_quarantined_models", "Models that are excluded from a backend after a crash.", "backend", merge=Merge.MAX
 )
 OVERFLOW = _counter("nnhal_metrics_overflow", "Calls that are counted under the label `other`, to bound the labels.")
-BUILD = _gauge("nnhal_build_info", "Always 1; the labels tell what runs.", "version", "revision", "hal_version", merge=Merge.MAX)
+BUILD = _gauge(
+    "nnhal_build_info", "Always 1; the labels tell what runs.", "version", "revision", "hal_version", merge=Merge.MAX
+)
 START_TIME = _gauge("nnhal_start_time_seconds", "When the service was started, in seconds since 1970.", merge=Merge.MAX)

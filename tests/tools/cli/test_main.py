@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-import nnhal
 from nnhal.version import describe_version
 from tests.tools.cli.command import DIGITS, PROGRAM, UNREACHABLE, assert_fails, invoke
 
