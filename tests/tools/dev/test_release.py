@@ -46,7 +46,7 @@ def test_wrong_contents(tmp_path: Path, wheel: Sequence[str], sdist: Sequence[st
 
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A clone whose HEAD has no tag."""
+    """Make a clone whose HEAD has no tag."""
     folder = tmp_path / "clone"
     subprocess.run(["git", "clone", "--quiet", "--no-tags", "--depth=1", f"file://{ROOT}", folder], check=True)
     monkeypatch.setattr(release, "ROOT", folder)
@@ -76,7 +76,7 @@ def test_changed_tree(clone: Path, tmp_path: Path) -> None:
 def test_two_releases_have_the_same_bytes(clone: Path, tmp_path: Path) -> None:
     digests = []
     for name in ("first", "second"):
-        command = [sys.executable, "-m", "tools.dev.release", tmp_path / name]
+        command = [sys.executable, "-m", "tools.dev.release", str(tmp_path / name)]
         environment = {**os.environ, "PYTHONPATH": str(clone)}
         done = subprocess.run(command, cwd=clone, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
