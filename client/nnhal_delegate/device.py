@@ -65,7 +65,7 @@ class Program(NamedTuple):
 
     @property
     def output_shapes(self) -> list[tuple[int, ...] | None]:
-        """Shapes of the outputs, as the device knows them: 0 is an unknown dimension, and None an unknown rank."""
+        """Shapes of the outputs, as the device knows them: 0 is an unknown dimension, None or () an unknown rank."""
         operands = [self.model.main.operands[index] for index in self.model.main.output_indexes]
         if all(operand.dimensions and 0 not in operand.dimensions for operand in operands):
             return [operand.dimensions for operand in operands]

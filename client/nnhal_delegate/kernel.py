@@ -55,7 +55,7 @@ class Kernel:
         if list(shapes) != list(self._shapes):
             self._compile(shapes)
         self._buffers = b""
-        known = [shape for shape in self._program.output_shapes if shape is not None and 0 not in shape]
+        known = [shape for shape in self._program.output_shapes if shape and 0 not in shape]
         self._is_dynamic = len(known) < len(self.outputs)
         return [] if self._is_dynamic else [self._host_shape(i, shape) for i, shape in enumerate(known)]
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from nnhal.tflite.errors import TfliteError
+from nnhal.tflite.errors import TfliteError, prefix_errors
 from nnhal.tflite.graph import Operator, Tensor, TfliteGraph
 from nnhal.tflite_schema import BuiltinOperator
 
@@ -27,7 +27,8 @@ def inline_composites(graph: TfliteGraph) -> TfliteGraph:
 def _decompose(graph: TfliteGraph, composite: Operator, tensors: list[Tensor]) -> list[Operator]:
     """Return the operators of a decomposition, and add their tensors."""
     shapes = [tensors[index].shape for index in composite.inputs]
-    inner = inline_composites(graph.called(composite.options.get("decomposition_subgraph_index", 0), shapes))
+    with prefix_errors(str(composite)):
+        inner = inline_composites(graph.called(composite.options.get("decomposition_subgraph_index", 0), shapes))
     if len(inner.outputs) != len(composite.outputs):
         raise TfliteError(f"{composite} has {len(composite.outputs)} outputs; its subgraph has {len(inner.outputs)}")
     numbers = dict(zip((*inner.inputs, *inner.outputs), (*composite.inputs, *composite.outputs), strict=True)) | {

@@ -7,13 +7,14 @@ an operation computes each output. Operators whose results nothing reads are rem
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
 from nnhal.tflite.composites import inline_composites
 from nnhal.tflite.folding.evaluator import EVALUATORS, GraphCall
 from nnhal.tflite.graph import TENSOR_DTYPES, Operator, Tensor, TfliteGraph
-from nnhal.tflite.shapes import Shapes, common_shape, output_shapes, set_shapes
+from nnhal.tflite.shapes import Shapes, common_shape, inferred_shapes, output_shapes, set_shapes
 from nnhal.tflite.sparse import densify_constants
 from nnhal.tflite_schema import BuiltinOperator
 from nnhal.tflite_schema.shapes.rule import INFERENCE_ERRORS, UNKNOWN, UNKNOWN_RANK, Shape
@@ -170,7 +171,17 @@ def _call_evaluator(graph: TfliteGraph, operator: Operator) -> Sequence[AnyArray
             return None
         plain = [replace(tensor, is_symbolic=False) if tensor.is_symbolic else tensor for tensor in graph.tensors]
         graph = replace(graph, tensors=plain)
+    if _is_large(graph, operator):
+        return None
     return EVALUATORS[operator.code](GraphCall(graph, operator))
+
+
+def _is_large(graph: TfliteGraph, operator: Operator) -> bool:
+    """Return whether the outputs of an operator are known to be too large to be computed here."""
+    shapes = inferred_shapes(graph, operator) or ()
+    types = (graph.tensors[index].type for index in operator.outputs)
+    sizes = (prod(shape) * TENSOR_DTYPES[type_].itemsize for shape, type_ in zip(shapes, types, strict=False))
+    return sum(sizes) > _MAX_BYTES
 
 
 def _evaluate_shape(graph: TfliteGraph, operator: Operator) -> Sequence[AnyArray] | None:

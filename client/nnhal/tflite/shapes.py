@@ -18,6 +18,7 @@ from nnhal.tflite.folding.evaluator import GraphCall
 from nnhal.tflite.graph import TENSOR_DTYPES, Operator, Tensor, TfliteGraph
 from nnhal.tflite_schema import BuiltinOperator, TensorType
 from nnhal.tflite_schema.shapes.rule import (
+    MAX_VALUES,
     RULES,
     UNKNOWN,
     UNKNOWN_RANK,
@@ -128,6 +129,8 @@ def _checked_shape(tensor: Tensor, shape: Sequence[int | None]) -> tuple[int, ..
 
 def _stated_shape(graph: TfliteGraph, operator: Operator) -> Shape | None:
     """Return the shape that a RESHAPE states, with UNKNOWN for -1, if that says more than the rule can infer."""
+    if not operator.inputs or operator.inputs[0] < 0:
+        return None
     source, *more = (graph.tensors[index] for index in operator.inputs if index >= 0)
     vector = next((tensor for tensor in more if tensor.type == TensorType.INT32), None)  # LiteRT ignores others
     if vector is not None and not vector.is_constant:
@@ -162,7 +165,10 @@ class _Sample(GraphCall):
             return np.asarray(np.where(tensor.folded == UNKNOWN, self._length, tensor.folded))
         if tensor.is_constant or self._values is None:
             return super().array(position)
-        return self._values(self.shape(position), TENSOR_DTYPES[tensor.type])
+        shape = self.shape(position)
+        if prod(shape) > MAX_VALUES:
+            raise ValueError(f"samples of shape {list(shape)} are too large")
+        return self._values(shape, TENSOR_DTYPES[tensor.type])
 
 
 def _positions(shape: Shape, dtype: np.dtype[Any]) -> AnyArray:

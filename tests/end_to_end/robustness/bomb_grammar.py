@@ -247,7 +247,7 @@ def sparse_memfd(raw: RawSession, rng: random.Random) -> None:
         os.close(descriptor)
 
 
-@bomb("lie outside a memory of")
+@bomb("lie outside a memory of", "cannot allocate")
 def endless_upload(raw: RawSession, rng: random.Random) -> None:
     """Upload more and more chunks to an object of some megabytes."""
     size = rng.randrange(1, 4) * 2**20

@@ -192,12 +192,23 @@ def _operator(op: Op, index: int, tensors: list[Tensor]) -> Any:
     return table
 
 
+_VERSIONS = {
+    ("STRIDED_SLICE", "offset"): 8,
+    ("TRANSPOSE_CONV", "fusedActivationFunction"): 4,
+    ("UNIDIRECTIONAL_SEQUENCE_LSTM", "diagonalRecurrentTensors"): 4,
+}
+"""Versions of the operators that have an option, as converters write them."""
+
+
 def _code(op: Op) -> Any:
     table = schema.OperatorCodeT()
     table.builtinCode = getattr(schema.BuiltinOperator, op.name)
     table.deprecatedBuiltinCode = min(table.builtinCode, 127)
     table.customCode = op.custom
-    table.version = op.version
+    needed = [
+        version for (name, option), version in _VERSIONS.items() if name == op.name and getattr(op.options, option, 0)
+    ]
+    table.version = max([op.version, *needed])
     return table
 
 

@@ -12,7 +12,7 @@ from nnhal.tflite.graph import TfliteGraph
 from nnhal.tflite.reader import read
 from nnhal.tflite_schema.shapes.rule import INFERENCE_ERRORS
 from nnhal.types import AnyArray, OperandLifeTime, operation_name
-from tests.nnhal.tflite.build import Op, Tensor, build, listing, options, schema
+from tests.nnhal.tflite.build import Op, Tensor, build, ints, listing, options, schema
 from tests.nnhal.tflite.corpus import families  # noqa: F401 - registers the generators
 from tests.nnhal.tflite.corpus.cases import GENERATORS, Case, cases
 from tests.nnhal.tflite.corpus.exceptions import crash, litert_error
@@ -109,3 +109,13 @@ def test_huge_results_are_not_folded() -> None:
     data = build(Op("FILL", [size, value], [filled]), Op("ADD", [filled, x], [y], options("Add")))
     folded = fold(read(np.frombuffer(data, np.uint8))[0])
     assert [operator.name for operator in folded.graph.operators] == ["FILL", "ADD"]
+
+
+def test_large_results_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of some bytes states a TILE of gigabytes: the device computes it, or refuses it."""
+    x, one, large, y = Tensor((1,)), Tensor((1,), data=(1.0,)), Tensor((1,)), Tensor((1,))
+    file = build(Op("TILE", [one, ints(2**30)], [large]), Op("ADD", [large, x], [y], options("Add")))
+    monkeypatch.setitem(EVALUATORS, schema.BuiltinOperator.TILE, lambda _: pytest.fail("it is computed"))
+    graph = fold(read(np.frombuffer(file, np.uint8))[0]).graph
+    assert [operator.name for operator in graph.operators] == ["TILE", "ADD"]
+    assert graph.tensors[graph.outputs[0]].shape == (2**30,)

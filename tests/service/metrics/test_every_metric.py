@@ -189,4 +189,4 @@ def test_further_labels_move_a_metric(server: Server, monkeypatch: pytest.Monkey
     monkeypatch.setattr(calls, "MAX_SERIES", 0)
     with nnhal.connect(server.addresses[0]) as device:
         device.prepare(TWICE).result(60)
-    assert moved(server.metrics.snapshot()) >= OF_BOUNDS
+    assert wait_until(lambda: moved(server.metrics.snapshot()) >= OF_BOUNDS, TIMEOUT_S)

@@ -28,6 +28,8 @@ UNKNOWN_RANK: Shape = (-2,)
 """A shape of which nothing is known."""
 INFERENCE_ERRORS = (ValueError, LookupError, TypeError, ArithmeticError, MemoryError, RuntimeError)
 """Errors of Python and numpy for options and values that an operator cannot have."""
+MAX_VALUES = 2**16
+"""Most elements of an input that states a shape, axes or sizes."""
 _MAX_LENGTH = 2**31 - 1
 """Largest length that a file can state."""
 
@@ -82,8 +84,15 @@ class ShapeCall(ABC):
         return [self.shape(i) for i in range(self.inputs)]
 
     def integers(self, position: int) -> list[int]:
-        """Return the elements of an input as numbers."""
-        return [int(value) for value in self.array(position).reshape(-1)]
+        """Return the elements of an input as numbers.
+
+        Raises:
+            ValueError: it is not a constant, or has more elements than a shape, axes or sizes could have.
+        """
+        array = self.array(position)
+        if array.size > MAX_VALUES:
+            raise ValueError(f"input {position} has {array.size} elements")
+        return [int(value) for value in array.reshape(-1)]
 
     @staticmethod
     def axis(axis: int, rank: int) -> int:
