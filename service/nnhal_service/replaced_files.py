@@ -8,9 +8,13 @@ from pathlib import Path
 def file_version(path: Path) -> tuple[int, ...] | None:
     """Return numbers that change with a file, and with the links that lead to it; None if it cannot be found."""
     try:
-        status = os.stat(path)
+        return version_of(os.stat(path))
     except OSError:
         return None
+
+
+def version_of(status: os.stat_result) -> tuple[int, ...]:
+    """Return the numbers of `file_version` for the status of a file."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 

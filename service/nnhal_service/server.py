@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import grpc
@@ -21,6 +22,7 @@ from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_driver.scheduling.timers import Timers
 from nnhal_service.grpc_support.handlers import HandlerRegistrar
 from nnhal_service.grpc_support.unread_responses import UnreadResponses
+from nnhal_service.identity.identity import REPOSITORY
 from nnhal_service.log import event
 from nnhal_service.memory_limits import client_bytes, limit_memory
 from nnhal_service.metrics.calls import Tracer
@@ -29,6 +31,10 @@ from nnhal_service.model_cache.preloader import ModelPreloader
 from nnhal_service.model_cache.seal_key import load_key
 from nnhal_service.peers.cache_share.client import ShareClient
 from nnhal_service.peers.fleet.member_news import MemberNews
+from nnhal_service.repository.model_folder import ModelFolder
+from nnhal_service.repository.model_loader import ModelLoader
+from nnhal_service.repository.repository import Repository
+from nnhal_service.repository.shared_choices import SharedChoices
 from nnhal_service.requests.service_parts import ServiceParts
 from nnhal_service.rpc.buffer import BufferServicer
 from nnhal_service.rpc.burst import REJECTING_THREADS, BurstServicer
@@ -48,7 +54,7 @@ from nnhal_service.serving.thread_pools import ThreadPools
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_quota import MemoryQuota
 from nnhal_service.sessions.message_limits import count_elements
-from nnhal_service.sessions.session import STOPPING
+from nnhal_service.sessions.session import STOPPING, Session
 from nnhal_service.sessions.session_registry import SessionRegistry
 from nnhal_service.settings import Settings
 from nnhal_service.shm.listener import UNAUTHENTICATED, DataSocket
@@ -85,6 +91,7 @@ class Server:
 
     Attributes:
         addresses: the addresses with their real ports, after `start`.
+        repository: the models by name; None if the operator has none.
         sessions, store, quota, quarantine, reports: the sessions, the cache, the memory of clients, the models in
             quarantine, and the candidates for backends by name of the device; for reports to operators.
 
@@ -126,18 +133,31 @@ class Server:
         self._server = grpc.server(self._pools.calls, options=options)
         self.quota = MemoryQuota(self._limits)
         users = {os.getuid(), *settings.data_users}
+        cache_arguments = CacheArguments(self.store, self._limits, self._share)
+        self.repository = self._create_repository(settings.models, cache_arguments)
         parts = ServiceParts(self.sessions, self._limits, self.quota, self.metrics.calls)
         self._data_socket = DataSocket(parts, users, self.metrics.count_error)
-        self._register(parts)
+        self._register(parts, cache_arguments)
 
-    def _register(self, parts: ServiceParts) -> None:
+    def _create_repository(self, folder: Path | None, cache: CacheArguments) -> Repository | None:
+        """Return the models by name, if the operator has a folder of them."""
+        if folder is None:
+            return None
+        hosting, owner = self._hosting, Session("models", REPOSITORY, self._limits)
+        loader = ModelLoader(ModelFolder(folder), self.devices, cache, self.quota, owner)
+        loads_ahead = hosting.is_shared or not hosting.is_supervised  # a worker of one client needs few of them
+        return Repository(loader, SharedChoices(hosting.choices), self.settings.models_poll_s, loads_ahead=loads_ahead)
+
+    def _register(self, parts: ServiceParts, cache_arguments: CacheArguments) -> None:
         """Add all services to the gRPC server."""
         sessions, limits, quota = parts.sessions, parts.limits, parts.quota
         executor, watchdogs, redirect = self._pools.calls, self._pools.watchdogs, self._hosting.redirect
-        devices, cache_arguments = self.devices, CacheArguments(self.store, limits, self._share)
+        devices = self.devices
         unread = UnreadResponses(sessions, quota, self.settings.transfer_idle_s, self._timers)
         gauges = Gauges(sessions, limits, quota, self.store, self._devices, self.quarantine)
         self.metrics.collect_with(gauges.collect)
+        if self.repository is not None:
+            self.metrics.collect_with(self.repository.collect)
         news = MemberNews(redirect.members, self._timers, executor) if redirect is not None else None
         burst_servicer = BurstServicer(parts, unread, self.metrics.count_error)
         self._end_unbound_streams = burst_servicer.end_unbound_streams
@@ -205,7 +225,7 @@ class Server:
         self._server.start()
         for name in ("", *_NAMES):
             self._health.set(name, _NOT_SERVING if name == _DEVICE else _SERVING)
-        self._preloader.start(lambda: self._health.set(_DEVICE, _NOT_SERVING if self._drained else _SERVING))
+        self._preloader.start(self._start_repository)
         if self._endpoints.certificates is not None:
             self._endpoints.certificates.watch(self._timers)
         event(
@@ -214,6 +234,16 @@ class Server:
             devices=",".join(device.name for device in self._devices),
             version=self._devices[0].get_version_string(),
         )
+
+    def _start_repository(self) -> None:
+        """Load the warm models by name, after those of the cache. Then the devices are ready."""
+        if self.repository is None:
+            self._note_ready()
+        else:
+            self.repository.start(self._note_ready)
+
+    def _note_ready(self) -> None:
+        self._health.set(_DEVICE, _NOT_SERVING if self._drained else _SERVING)
 
     def drain(self) -> None:
         """Accept no more sessions, and send the clients of the open ones elsewhere, until `resume`.
@@ -262,6 +292,8 @@ class Server:
             stopped.wait()
         self.sessions.close()
         self._preloader.close()
+        if self.repository is not None:
+            self.repository.close()
         self._close_devices()
         self._pools.close()
         self._timers.close()

@@ -173,6 +173,10 @@ class Settings(BaseModel):
     """Seconds that a preparation waits for the store, before it compiles the model."""
     warm: Annotated[int, Option("N")] = Field(default=0, ge=0)
     """Number of saved models to prepare at start: the most used ones."""
+    models: Annotated[Path | None, Option("FOLDER")] = None
+    """Folder with the models that clients use by their names (docs/names.md). Default: none."""
+    models_poll_s: Annotated[float, Option("S")] = Field(default=2.0, gt=0)
+    """Seconds between two looks for changes of the folder with models."""
     state_dir: Annotated[Path, Option("DIR")] = Field(default_factory=default_state)
     """Directory of the performance figures that the service measures; private to this user."""
     fleet_members: Annotated[Path | None, Option("FILE")] = None
@@ -237,9 +241,22 @@ class Settings(BaseModel):
                 "(docs/security.md)"
             )
 
+    def check_models(self) -> None:
+        """Check that the folder with models exists.
+
+        Raises:
+            ValueError: there is no such folder.
+        """
+        if self.models is not None and not self.models.is_dir():
+            raise ValueError(f"--models {self.models}: there is no such folder")
+
     def members_file(self, supervisor: int) -> Path | None:
         """Return the file with the members of the fleet, by the id of the supervisor; None without a fleet."""
         return self.fleet_members if self.fleet_peers is None else self.state_dir / f"members-{supervisor}.json"
+
+    def choices_file(self, supervisor: int) -> Path:
+        """Return the file with the choices for models by name that the workers of a supervisor share."""
+        return self.state_dir / f"models-{supervisor}.json"
 
     @property
     def admin_tcp_listen(self) -> str | None:

@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-Kind: TypeAlias = Literal["certificate", "spiffe", "token", "jwt", "user", "anonymous"]
+Kind: TypeAlias = Literal["certificate", "spiffe", "token", "jwt", "user", "anonymous", "repository"]
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,9 @@ class Identity:
 
 ANONYMOUS = Identity("anonymous", "")
 """Identity of clients that do not authenticate."""
+
+REPOSITORY = Identity("repository", "")
+"""Owner of the models by name, which no client has."""
 
 CLIENT_BYTES = 16
 """Size of the digest of a client."""

@@ -120,6 +120,9 @@ SESSIONS = _gauge("nnhal_sessions", "Open sessions.", "identity")
 IN_PROGRESS = _gauge("nnhal_calls_in_progress", "Preparations and executions that are running.", "device", "kind")
 QUEUED = _gauge("nnhal_calls_queued", "Preparations and executions that wait for a slot.", "device", "kind")
 PREPARED_MODELS = _gauge("nnhal_prepared_models", "Prepared models that sessions hold.")
+NAMED_MODELS = _gauge(
+    "nnhal_named_models", "Versions of models by name, by state. A worker has 1 for each.", "model", "version", "state"
+)
 MEMORY = _gauge("nnhal_memory_bytes", "Memory in use.", "kind")
 MEMORY_LIMIT = _gauge("nnhal_memory_limit_bytes", "Memory that clients may use in all.")
 WORKERS = _gauge("nnhal_workers", "Workers by state.", "state")

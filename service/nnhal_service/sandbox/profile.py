@@ -155,11 +155,13 @@ def _python() -> Iterator[Path]:
 
 
 def _plugins(settings: Settings) -> Iterator[Path]:
-    """Yield the folders of plug-ins, those of their libraries, and the key of the cache."""
+    """Yield the folders of plug-ins, those of their libraries, the key of the cache, and the models by name."""
     for text in (settings.dynamic_backends_path, *(os.environ.get(name, "") for name in _LIBRARY_PATHS)):
         yield from map(Path, filter(None, text.split(":")))
     if settings.cache_key_file is not None:
         yield settings.cache_key_file
+    if settings.models is not None:
+        yield settings.models
 
 
 def _gpus(settings: Settings) -> Iterator[Path]:

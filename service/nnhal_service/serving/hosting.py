@@ -55,6 +55,7 @@ class Hosting:
         find_use: returns what an identity with quotas uses in other workers.
         engines: launches engines in processes of their own; None if there are none.
         is_shared: whether this process may serve several owners of models.
+        choices: file with the choices for models by name that all workers share; None if there is one process.
         share: the socket to the process of the cache share; None if there is none.
     """
 
@@ -71,6 +72,7 @@ class Hosting:
     find_use: FindUse = lambda identity: QuotaUse()
     engines: EngineLauncher | None = None
     is_shared: bool = False
+    choices: Path | None = None
     share: socket.socket | None = None
 
     @property

@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,7 @@ class Supervisor:
         self._scoreboard = scoreboard
         self._template = template
         settings.check_exposure()
+        settings.check_models()
         self._addresses = ReservedAddresses(settings.listen, settings.workers, sockets)
         self._sockets = sockets
         self._manager = ServiceManager()
@@ -124,6 +126,7 @@ class Supervisor:
             ImportError: a package is missing.
         """
         process_control(_PR_SET_CHILD_SUBREAPER, 1)
+        self._forget_choices()  # of a process that had the same id
         try:
             with SignalPipe(_SIGNALS) as signals, selectors.DefaultSelector() as selector:
                 self._selector = selector
@@ -139,7 +142,12 @@ class Supervisor:
             raise self._failure
         event("stopped")
 
+    def _forget_choices(self) -> None:
+        with suppress(OSError):
+            self._settings.choices_file(os.getpid()).unlink(missing_ok=True)
+
     def _close(self) -> None:
+        self._forget_choices()
         for worker in self._workers:  # only after an error of the supervisor
             worker.send_signal(signal.SIGKILL)
         self._admin.close()

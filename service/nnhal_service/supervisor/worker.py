@@ -106,6 +106,7 @@ def run_worker(arguments: ChildArguments) -> None:
                 find_use=UseLedger(scoreboard, spec.row).use_of,
                 engines=EngineProcesses(channel, quarantine, has_sandbox=spec.settings.sandbox != "off"),
                 is_shared=not spec.owner,
+                choices=settings.choices_file(spec.supervisor),
                 share=socket.socket(fileno=requests),
             )
             server = Server(settings, hosting)

@@ -24,6 +24,7 @@ from nnhal_service.sessions.limits import Limits
 from nnhal_service.settings import Settings
 from tests.concurrency import wait_until
 from tests.driver.blocking_backend import TIMEOUT_S, TWICE
+from tests.service.repository.model_files import adding, put
 
 ONE = np.ones(2, np.float32)
 
@@ -80,11 +81,23 @@ OF_WORKERS = {"nnhal_workers", "nnhal_worker_restarts", "nnhal_suspect_models"}
 OF_QUARANTINE = {"nnhal_quarantined_models"}
 OF_BOUNDS = {"nnhal_metrics_overflow"}
 OF_FLEET = {"nnhal_fleet_members"}
+OF_NAMES = {"nnhal_named_models"}
 OF_SHARE = {name for name in METRICS if name.startswith("nnhal_cache_share_")}
 
 
 def test_each_metric_has_a_test() -> None:
-    tested = (OF_CLIENTS, OF_WORK, OF_WASTE, OF_DAMAGE, OF_WORKERS, OF_QUARANTINE, OF_BOUNDS, OF_SHARE, OF_FLEET)
+    tested = (
+        OF_CLIENTS,
+        OF_WORK,
+        OF_WASTE,
+        OF_DAMAGE,
+        OF_WORKERS,
+        OF_QUARANTINE,
+        OF_BOUNDS,
+        OF_SHARE,
+        OF_FLEET,
+        OF_NAMES,
+    )
     assert set[str]().union(*tested) == set(METRICS)
 
 
@@ -108,6 +121,17 @@ def test_members_of_a_fleet_are_counted() -> None:
     count_members(snapshot, members)
     assert moved(snapshot) == OF_FLEET
     assert snapshot.values["nnhal_fleet_members"] == {("serving",): 2, ("draining",): 1}
+
+
+def test_models_by_name_are_counted(tmp_path: Path) -> None:
+    put(tmp_path / "models/a.tflite", adding(1))
+    settings = Settings(listen=("127.0.0.1:0",), backends=("CpuRef",), cache_bytes=0, models=tmp_path / "models")
+    with Server(settings) as server:
+        assert server.repository is not None
+        server.repository.get("a")
+        snapshot = server.metrics.snapshot()
+    assert moved(snapshot) >= OF_NAMES
+    assert snapshot.values["nnhal_named_models"] == {("a", "1", "ready"): 1}
 
 
 def test_damaged_entry_is_counted(server: Server, tmp_path: Path) -> None:

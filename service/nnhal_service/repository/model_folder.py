@@ -1,0 +1,182 @@
+"""Folder of models: finds their files, and reads those that are complete.
+
+    detector.tflite              version 1 of "detector"
+    detector.toml                its configuration
+    classifier/1/model.tflite    version 1 of "classifier"
+    classifier/2/model.tflite    version 2
+    classifier/config.toml       the configuration of all versions
+    segmenter/any.tflite         version 1 of "segmenter"
+
+Names that begin with a dot are left out.
+"""
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from nnhal.types import Bytes
+from nnhal_driver.mapped_memory import allocate
+from nnhal_service.replaced_files import file_version, version_of
+from nnhal_service.repository.model_config import DEFAULT, ModelConfig, parse_config
+
+SUFFIX = ".tflite"
+CONFIG_SUFFIX, CONFIG_NAME = ".toml", "config.toml"
+MODEL_NAME = "model.tflite"
+MAX_CONFIG_BYTES = 2**20
+_LARGEST_VERSION = 2**63 - 1
+
+Mark = tuple[int, ...] | None
+"""Numbers that change with a file; None without one."""
+
+
+class UnusableFileError(Exception):
+    """A file of a model that cannot be used now."""
+
+
+class VanishedFileError(UnusableFileError):
+    """A file that is no longer there."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file, as it was when the folder was scanned."""
+
+    path: Path
+    mark: Mark
+
+
+@dataclass(frozen=True, slots=True)
+class FoundModel:
+    """Files of one name.
+
+    Attributes:
+        versions: the files of the model by version.
+        config: the file with its options.
+        problem: why the name cannot be used, or "".
+    """
+
+    versions: Mapping[int, FoundFile]
+    config: FoundFile
+    problem: str = ""
+
+
+class ModelFolder:
+    """The folder that an operator names. It may be a link; the links in it must not lead out of it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def scan(self) -> dict[str, FoundModel]:
+        """Return the models in the folder by name. Nothing is read.
+
+        Raises:
+            OSError: the folder cannot be read.
+        """
+        found: dict[str, FoundModel] = {}
+        entries = sorted(os.listdir(self.root))
+        for entry in entries:
+            path = self.root / entry
+            if entry.startswith(".") or not entry.isprintable():
+                continue
+            if path.is_dir():
+                versions = dict(_versions(path))
+                config = path / CONFIG_NAME
+                name = entry
+            elif entry.endswith(SUFFIX):
+                name = entry.removesuffix(SUFFIX)
+                versions = {1: _found(path)}
+                config = path.with_suffix(CONFIG_SUFFIX)
+            else:
+                continue
+            if versions:
+                problem = f"there are both {name}{SUFFIX} and a folder {name}" if name in found else ""
+                found[name] = FoundModel(versions, _found(config), problem)
+        return found
+
+    def read(self, file: FoundFile, sha256: str = "") -> tuple[Bytes, Mark]:
+        """Return the current contents of a file in private memory, so that nobody can change them, and their numbers.
+
+        Raises:
+            UnusableFileError: it leads out of the folder, is being written, or does not have the digest.
+            MemoryError: there is not enough memory.
+        """
+        with self._open(file) as (descriptor, status):
+            data = allocate(status.st_size, zeroed=False)
+            done = 0
+            while done < data.size and (count := os.preadv(descriptor, [data[done:].data], done)):
+                done += count
+        mark = version_of(status)
+        if done < data.size or file_version(file.path) != mark:
+            raise UnusableFileError(f"{file.path.name} is being written")
+        data.flags.writeable = False
+        if sha256 and (actual := hashlib.sha256(data.data).hexdigest()) != sha256:
+            raise UnusableFileError(f"{file.path.name} has the SHA-256 {actual}; its configuration says {sha256}")
+        return data, mark
+
+    def read_config(self, file: FoundFile) -> ModelConfig:
+        """Return the options in a file; the default ones if there is no file.
+
+        Raises:
+            UnusableFileError: the file cannot be used.
+        """
+        if file.mark is None:
+            return DEFAULT
+        with self._open(file) as (descriptor, status):
+            if status.st_size > MAX_CONFIG_BYTES:
+                raise UnusableFileError(f"{file.path.name} has {status.st_size} bytes; at most {MAX_CONFIG_BYTES}")
+            text = os.pread(descriptor, status.st_size, 0)
+        try:
+            return parse_config(text)
+        except ValueError as error:
+            raise UnusableFileError(f"{file.path.name}: {error}") from None
+
+    @contextmanager
+    def _open(self, file: FoundFile) -> Iterator[tuple[int, os.stat_result]]:
+        """Yield the descriptor and the status of a file, which is really in the folder."""
+        try:
+            descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would block
+        except FileNotFoundError:
+            raise VanishedFileError(f"{file.path.name} is no longer there") from None
+        except OSError as error:
+            raise UnusableFileError(f"{file.path.name} cannot be read: {error.strerror}") from None
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise UnusableFileError(f"{file.path.name} is not a file")
+            opened = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+            if not opened.is_relative_to(os.path.realpath(self.root)):
+                raise UnusableFileError(f"{file.path.name} is a link that leads out of the folder of models")
+            yield descriptor, status
+        except OSError as error:
+            raise UnusableFileError(f"{file.path.name} cannot be read: {error.strerror}") from None
+        finally:
+            os.close(descriptor)
+
+
+def _versions(folder: Path) -> Iterator[tuple[int, FoundFile]]:
+    """Yield the files of a model by version: those in folders with numbers, or the only file."""
+    try:
+        entries = [entry for entry in sorted(os.listdir(folder)) if not entry.startswith(".")]
+    except OSError:
+        return
+    numbered = [entry for entry in entries if entry.isascii() and entry.isdecimal() and str(int(entry)) == entry]
+    for entry in numbered:
+        file = _found(folder / entry / MODEL_NAME)
+        if file.mark is not None and 0 < int(entry) <= _LARGEST_VERSION:
+            yield int(entry), file
+    files = [entry for entry in entries if entry.endswith(SUFFIX)]
+    if not numbered and len(files) == 1:
+        yield 1, _found(folder / files[0])
+
+
+def _found(path: Path) -> FoundFile:
+    return FoundFile(path, file_version(path))
+
+
+def is_older(file: FoundFile, seconds: float, now_s: float) -> bool:
+    """Return whether a file was last changed some time ago, so that it is probably complete."""
+    return file.mark is None or now_s - max(file.mark[-2:]) / 1e9 >= seconds
