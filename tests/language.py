@@ -43,7 +43,7 @@ SUFFIXES = frozenset(
 )
 NAMES = frozenset({"Makefile", "Dockerfile", "run"})
 EXEMPT = frozenset({"tests/language.py", "tests/test_language.py", "LICENSE"})
-GENERATED = ("client/nnhal/v1/", "client/nnhal/admin/v1/")
+GENERATED = ("client/nnhal/v1/", "client/nnhal/admin/v1/", "client/nnhal/inference/")
 
 
 class Violation(NamedTuple):

@@ -47,7 +47,7 @@ def _modules() -> Mapping[str, ast.Module]:
     return {
         name: ast.parse(path.read_text())
         for name, path in sorted(paths.items())
-        if not name.startswith(("client/nnhal/v1/", "client/nnhal/admin/v1/"))
+        if not name.startswith(("client/nnhal/v1/", "client/nnhal/admin/v1/", "client/nnhal/inference/"))
     }
 
 

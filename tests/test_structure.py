@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE_ROOTS = ("client", "driver", "cache", "service", "tools")
 MAX_MODULES = 20
-GENERATED = ("client/nnhal/v1", "client/nnhal/admin/v1")
+GENERATED = ("client/nnhal/v1", "client/nnhal/admin/v1", "client/nnhal/inference")
 
 HAL_NAMES = frozenset(
     [

@@ -52,7 +52,7 @@ class RunRequestEncoder:
         self._heads: list[bytes] = []
         self._size = len(self._fixed)
         for size in sizes:
-            self._heads.append(_head(_VALUE, size))
+            self._heads.append(field_head(_VALUE, size))
             self._size += len(self._heads[-1]) + size
 
     def encode(self, values: Iterable[AnyArray], deadline_ns: int = OMITTED, *, stream: bool = False) -> bytes:
@@ -65,7 +65,7 @@ class RunRequestEncoder:
             tail = prepared_model_pb2.RunRequest(deadline_ns=deadline_ns).SerializeToString()
         parts.append(tail)
         if stream:
-            parts.insert(0, _head(_RUN, self._size + len(tail)))
+            parts.insert(0, field_head(_RUN, self._size + len(tail)))
         return b"".join(parts)
 
 
@@ -86,7 +86,7 @@ def read_stream_run(encoded: bytes) -> RunCall | None:
     """
     if not encoded or encoded[0] != _RUN:
         return None
-    fields = _scan(encoded, 0)
+    fields = scan_fields(encoded, 0)
     return _read_run(encoded, fields[0][1]) if fields is not None and len(fields) == 1 else None
 
 
@@ -102,11 +102,11 @@ def encode_values(values: Iterable[Bytes], *, stream: bool = False) -> bytes:
     parts: list[bytes | memoryview] = []
     total = 0
     for value in values:
-        head = _head(_OUTPUT, value.size)
+        head = field_head(_OUTPUT, value.size)
         total += len(head) + value.size
         parts += (head, value.data)
     if stream:
-        parts.insert(0, _head(_RAN, total))
+        parts.insert(0, field_head(_RAN, total))
     return b"".join(parts)
 
 
@@ -114,18 +114,18 @@ def read_values(encoded: bytes, *, stream: bool = False) -> list[Span] | None:
     """Return where the values in a RunResponse are, or in the `ran` of a stream; None if it has anything else."""
     start = 0
     if stream:
-        outer = _scan(encoded, 0)
+        outer = scan_fields(encoded, 0)
         if outer is None or len(outer) != 1 or outer[0][0] != _RAN:
             return None
         start = outer[0][1]
-    fields = _scan(encoded, start)
+    fields = scan_fields(encoded, start)
     if fields is None or any(tag != _OUTPUT for tag, _, _ in fields):
         return None
     return [(begin, end) for _, begin, end in fields]
 
 
 def _read_run(encoded: bytes, start: int) -> RunCall:
-    fields = _scan(encoded, start)
+    fields = scan_fields(encoded, start)
     if fields is None:
         return _parse_run(encoded[start:])
     session = definition = b""
@@ -153,7 +153,7 @@ def _parse_run(encoded: bytes) -> RunCall:
         raise invalid_argument(f"the request cannot be decoded: {error}") from None
 
 
-def _scan(encoded: bytes, position: int) -> list[tuple[int, int, int]] | None:
+def scan_fields(encoded: bytes, position: int = 0) -> list[tuple[int, int, int]] | None:
     """Return tag, first byte and end of each field; tag, value and 0 of a varint. None for anything unusual."""
     fields = []
     size = len(encoded)
@@ -185,7 +185,7 @@ def _scan(encoded: bytes, position: int) -> list[tuple[int, int, int]] | None:
 
 
 @lru_cache(1024)
-def _head(tag: int, size: int) -> bytes:
+def field_head(tag: int, size: int) -> bytes:
     """Return the bytes before a value of a given size. Most values have the size of an earlier one."""
     head = bytearray([tag])
     while size > 127:

@@ -15,6 +15,8 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from nnhal.inference import open_inference_pb2
+from nnhal.inference.open_inference_pb2_grpc import add_GRPCInferenceServiceServicer_to_server
 from nnhal.services import SERVICES
 from nnhal_cache.store import Store
 from nnhal_driver.mapped_memory import trim_memory
@@ -29,6 +31,7 @@ from nnhal_service.metrics.calls import Tracer
 from nnhal_service.model_cache.cache_arguments import CacheArguments
 from nnhal_service.model_cache.preloader import ModelPreloader
 from nnhal_service.model_cache.seal_key import load_key
+from nnhal_service.open_inference.guests import Guests
 from nnhal_service.peers.cache_share.client import ShareClient
 from nnhal_service.peers.fleet.member_news import MemberNews
 from nnhal_service.repository.model_folder import ModelFolder
@@ -42,6 +45,7 @@ from nnhal_service.rpc.cache import CacheServicer
 from nnhal_service.rpc.device import DeviceServicer
 from nnhal_service.rpc.execution import ExecutionServicer
 from nnhal_service.rpc.fence import FenceServicer
+from nnhal_service.rpc.inference import InferenceServicer
 from nnhal_service.rpc.memory import MemoryServicer
 from nnhal_service.rpc.prepared_model import PreparedModelServicer
 from nnhal_service.rpc.session import SessionServicer
@@ -106,7 +110,7 @@ class Server:
         self._hosting = hosting = hosting or Hosting()
         self.metrics, self.quarantine = hosting.metrics, hosting.quarantine
         self.addresses: tuple[str, ...] = ()
-        self._drained = False
+        self._drained = self._is_warm = False
         self._endpoints = Endpoints(settings, hosting)
         self._limits = Limits(settings.limits)
         self.store = Store(settings.cache_dir, settings.cache_bytes)
@@ -137,6 +141,8 @@ class Server:
         self.repository = self._create_repository(settings.models, cache_arguments)
         parts = ServiceParts(self.sessions, self._limits, self.quota, self.metrics.calls)
         self._data_socket = DataSocket(parts, users, self.metrics.count_error)
+        inference = open_inference_pb2.DESCRIPTOR.services_by_name.values() if self.repository is not None else ()
+        self._names = [*_NAMES, *(service.full_name for service in inference)]
         self._register(parts, cache_arguments)
 
     def _create_repository(self, folder: Path | None, cache: CacheArguments) -> Repository | None:
@@ -189,8 +195,12 @@ class Server:
         )
         for name, service in SERVICES.items():
             service.add_to_server(servicers[name], registrar)
+        if self.repository is not None:
+            guests = Guests(sessions, self.repository, quota, parts.calls)
+            inference = InferenceServicer(parts, self.repository, guests, unread, lambda: self._is_ready)
+            add_GRPCInferenceServiceServicer_to_server(inference, registrar)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, registrar)
-        reflection.enable_server_reflection([*_NAMES, health.SERVICE_NAME, reflection.SERVICE_NAME], registrar)
+        reflection.enable_server_reflection([*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME], registrar)
 
     def _schedule_trim(self) -> None:
         """Return unused memory to the system after the last session, once connections and threads have ended too."""
@@ -223,7 +233,7 @@ class Server:
         self.metrics.start()
         self._data_socket.start()
         self._server.start()
-        for name in ("", *_NAMES):
+        for name in ("", *self._names):
             self._health.set(name, _NOT_SERVING if name == _DEVICE else _SERVING)
         self._preloader.start(self._start_repository)
         if self._endpoints.certificates is not None:
@@ -243,14 +253,19 @@ class Server:
             self.repository.start(self._note_ready)
 
     def _note_ready(self) -> None:
-        self._health.set(_DEVICE, _NOT_SERVING if self._drained else _SERVING)
+        self._is_warm = True
+        self._health.set(_DEVICE, _SERVING if self._is_ready else _NOT_SERVING)
+
+    @property
+    def _is_ready(self) -> bool:
+        return self._is_warm and not self._drained
 
     def drain(self) -> None:
         """Accept no more sessions, and send the clients of the open ones elsewhere, until `resume`.
 
         The health is NOT_SERVING. What runs is finished within the grace time; then these sessions end.
         """
-        for name in ("", *_NAMES):
+        for name in ("", *self._names):
             self._health.set(name, _NOT_SERVING)
         self._drained = True
         leaving = self.sessions.all()
@@ -266,7 +281,7 @@ class Server:
         """Undo `drain`. Sessions that were sent elsewhere do not come back by themselves."""
         self._drained = False
         self.sessions.resume()
-        for name in ("", *_NAMES):
+        for name in ("", *self._names):
             self._health.set(name, _SERVING)
 
     def stop(self) -> None:

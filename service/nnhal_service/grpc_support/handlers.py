@@ -65,7 +65,7 @@ Each has a pool: neither a flood of calls nor one of these services may keep the
 
 
 def handler(
-    *, non_blocking: bool = False, raw: bool = False, pool: str = "", reject: Reject = fail
+    *, non_blocking: bool = False, raw: bool = False, is_public: bool = False, pool: str = "", reject: Reject = fail
 ) -> Callable[[Callable[..., Any]], Any]:
     """Decorate an RPC method: its exceptions become the error of the call.
 
@@ -73,6 +73,7 @@ def handler(
         non_blocking: the method takes a function that sends responses as a third argument, and returns before the call
             ends. The call occupies no thread meanwhile.
         raw: requests and responses are bytes, which the method decodes, encodes and counts (`UnreadResponses`) itself.
+        is_public: callers need no admission, or the method admits them itself.
         pool: name of the thread pool that runs the method; "": the server's own. Methods that wait for their client
             run on other pools, so that slow clients cannot occupy all threads.
         reject: called instead of the method, with an error and the method's other arguments, if the only request of a
@@ -80,7 +81,7 @@ def handler(
     """
 
     def mark(method: Callable[..., Any]) -> Any:
-        vars(method)["handler_options"] = HandlerOptions(non_blocking, raw, pool, reject=reject)
+        vars(method)["handler_options"] = HandlerOptions(non_blocking, raw, pool, is_public=is_public, reject=reject)
         return method
 
     return mark

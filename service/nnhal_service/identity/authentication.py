@@ -78,6 +78,13 @@ class Authentication:
         """Return whether a caller may learn numbers that concern all identities."""
         return not self.is_enabled or self.admit(context)[1].rules.administer is True
 
+    def may_manage_models(self, account: Account) -> bool:
+        """Return whether an account may load and unload models by name."""
+        rules = account.rules
+        if rules.manage_models is not None:
+            return rules.manage_models
+        return not self.is_enabled or rules.administer is True
+
     def _wanted(self) -> str:
         ways = {
             "a bearer token": self._takes_tokens,

@@ -18,6 +18,9 @@ class IdentityRules(BaseModel):
         observe: whether it may read metrics and the state of the service over HTTP, which show all identities. By
             default, those may who may administer.
         extensions: whether it may use vendor extensions of backends.
+        models: names of the models of the service that it may list and use, with `*` and `?`. By default, all.
+        manage_models: whether it may load and unload models by name. By default, those may who may administer; without
+            authentication, everyone.
         sessions: quota of open sessions.
         memory_bytes: quota of Memory objects and buffers.
         cache_bytes: quota of saved models in the store, and of named cache files.
@@ -33,6 +36,8 @@ class IdentityRules(BaseModel):
     administer: bool | None = None
     observe: bool | None = None
     extensions: bool | None = None
+    models: tuple[str, ...] | None = None
+    manage_models: bool | None = None
     sessions: int | None = Field(default=None, ge=1)
     memory_bytes: int | None = Field(default=None, ge=1)
     cache_bytes: int | None = Field(default=None, ge=0)
@@ -46,6 +51,10 @@ class IdentityRules(BaseModel):
         """True if there is a quota that all workers of a service share. That of the cache is on its disk."""
         quotas = (self.sessions, self.memory_bytes, self.prepared_models, self.executions, self.device_seconds)
         return any(quota is not None for quota in quotas)
+
+    def may_use(self, model: str) -> bool:
+        """Return whether it may list and use a model by name."""
+        return self.models is None or any(fnmatchcase(model, pattern) for pattern in self.models)
 
     def over(self, other: "IdentityRules") -> "IdentityRules":
         """Return these rules, with those of another object where they have none."""

@@ -41,7 +41,7 @@ class UnavailableModelError(HalError):
     """A model that exists, but that cannot be used now."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(ErrorStatus.GENERAL_FAILURE, reason)
+        super().__init__(ErrorStatus.DEVICE_UNAVAILABLE, reason)
 
 
 class Repository:
@@ -96,11 +96,16 @@ class Repository:
         """
         return self._served.get((name, version)) or self._load_any(name, version, timeout_s)
 
+    def is_served(self, name: str, version: int | None, served: ServedModel) -> bool:
+        """Return whether a model in memory is the one that clients get by a name and version."""
+        return self._served.get((name, version)) is served
+
     def _load_any(self, name: str, number: int | None, timeout_s: float | None) -> ServedModel:
         reasons: list[str] = []
         for _ in range(_ATTEMPTS):
             reasons.clear()
             for version in self._candidates(name, number):
+                version.is_pinned = version.is_pinned or number is not None
                 try:
                     return _result(self._begin_load(version), name, timeout_s)
                 except LoadError as error:
@@ -125,7 +130,6 @@ class Repository:
             version = model.versions.get(number)
             if version is None:
                 raise unknown_model(name, f"has no version {number}; it has {', '.join(map(str, model.versions))}")
-            version.is_pinned = True
             return [version]
 
     def _require(self, name: str) -> NamedModel:
@@ -133,6 +137,22 @@ class Repository:
         if model is None:
             raise unknown_model(name, "is not found")
         return model
+
+    def is_ready(self, name: str, version: int | None = None) -> bool:
+        """Return whether there is such a model, and it is in memory, or can be loaded as far as is known."""
+        try:
+            return any(each.is_usable for each in self._candidates(name, version))
+        except HalError:
+            return False
+
+    def versions(self, name: str) -> list[int]:
+        """Return the versions of a model.
+
+        Raises:
+            HalError: INVALID_ARGUMENT of kind UNKNOWN_HANDLE: there is no such model.
+        """
+        with self._lock:
+            return sorted(self._require(name).versions)
 
     def index(self) -> list[IndexEntry]:
         """Return all versions of all models, in the order of their names."""

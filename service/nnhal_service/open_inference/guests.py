@@ -1,0 +1,187 @@
+"""Guests: sessions that the service opens for clients of the Open Inference Protocol, which has none.
+
+All calls of an identity, or of the anonymous clients of one host, are those of one session, with its limits and quotas.
+It ends some time after the last call.
+"""
+
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from nnhal.lru import LruDict
+from nnhal.types import Priority
+from nnhal_driver.execution.prepared_model import PreparedModel
+from nnhal_driver.execution.request_binding import ValidRequest
+from nnhal_driver.preparation.launch import DeviceCall
+from nnhal_driver.preparation.model_preparer import share_model
+from nnhal_service.identity.accounts import permission_denied
+from nnhal_service.identity.authentication import Authentication
+from nnhal_service.identity.identity import Credential, client_name
+from nnhal_service.log import event
+from nnhal_service.metrics.calls import CallMeter
+from nnhal_service.repository.repository import Repository
+from nnhal_service.repository.served_model import ServedModel
+from nnhal_service.sessions.memory_quota import MemoryQuota
+from nnhal_service.sessions.session import Session
+from nnhal_service.sessions.session_registry import SessionRegistry
+
+IDLE_S = 60.0
+"""Seconds after its last call until a guest may be ended."""
+_FORMS = 16
+"""Shapes of inputs of one model for which a guest keeps a validated request."""
+
+Shapes = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class GuestModel:
+    """A served model as one client uses it.
+
+    Attributes:
+        forms: validated requests by the shapes of their inputs.
+    """
+
+    served: ServedModel
+    prepared: PreparedModel
+    handle: bytes
+    forms: LruDict[Shapes, ValidRequest] = field(default_factory=lambda: LruDict(_FORMS))
+
+
+class _ModelKey(NamedTuple):
+    name: str
+    version: int | None
+    priority: Priority | None
+
+
+class Guest:
+    """Session of a client of the protocol, with the models that it uses. Thread safe."""
+
+    def __init__(self, session: Session, repository: Repository, quota: MemoryQuota) -> None:
+        self.session = session
+        self.used_s = time.monotonic()
+        self._repository = repository
+        self._quota = quota
+        self._models: dict[_ModelKey, GuestModel] = {}
+        self._changes = repository.changes
+        self._lock = threading.Lock()
+
+    def require(self, name: str) -> None:
+        """Check that the client may use a name.
+
+        Raises:
+            HalError: GENERAL_FAILURE of kind PERMISSION_DENIED.
+        """
+        if not self.session.account.rules.may_use(name):
+            raise permission_denied(f"{self.session.identity} may not use model {name!r}")
+
+    def require_management(self, name: str, authentication: Authentication) -> None:
+        """Check that the client may load and unload a name.
+
+        Raises:
+            HalError: GENERAL_FAILURE of kind PERMISSION_DENIED.
+        """
+        self.require(name)
+        if not authentication.may_manage_models(self.session.account):
+            raise permission_denied(f"{self.session.identity} may not load and unload models")
+
+    def model(
+        self, name: str, version: int | None, priority: Priority | None = None, timeout_s: float | None = None
+    ) -> GuestModel:
+        """Return a model for executions, which is loaded if it is not in memory.
+
+        Raises:
+            HalError: as `Repository.get`; PERMISSION_DENIED; or a limit of the session.
+        """
+        self.require(name)
+        key = _ModelKey(name, version, priority)
+        served = self._repository.get(name, version, timeout_s)
+        found = self._models.get(key)
+        if found is not None and found.served is served and self._changes == self._repository.changes:
+            return found
+        with self._lock:
+            self._release_old()
+            found = self._models.get(key)
+            if found is None or found.served is not served:
+                found = self._models[key] = self._share(served, priority)
+            return found
+
+    def _share(self, served: ServedModel, priority: Priority | None) -> GuestModel:
+        session = self.session
+        call = DeviceCall(
+            client=session.client_digest, reserve=lambda size: self._quota.reserve(session, size, "the execution")
+        )
+        prepared = share_model(served.prepared, call).prepared_model
+        assert prepared is not None, "only a missed deadline has none"
+        if priority is not None:
+            prepared = replace(prepared, priority=priority)
+        return GuestModel(served, prepared, session.add(prepared, "prepared_models"))
+
+    def _release_old(self) -> None:
+        """Release the models that have been replaced or removed. What runs on them finishes."""
+        self._changes = self._repository.changes
+        for key, model in list(self._models.items()):
+            if not self._repository.is_served(key.name, key.version, model.served):
+                del self._models[key]
+                self.session.release([model.handle])
+
+
+class Guests:
+    """The guests of a service, by client. Thread safe."""
+
+    def __init__(self, sessions: SessionRegistry, repository: Repository, quota: MemoryQuota, meter: CallMeter) -> None:
+        self._sessions = sessions
+        self._repository = repository
+        self._quota = quota
+        self._meter = meter
+        self._guests: dict[str, Guest] = {}
+        self._lock = threading.Lock()
+        self._swept_s = time.monotonic()
+
+    def of(self, credential: Credential, peer: str) -> Guest:
+        """Return the guest of a caller, who has been admitted; `peer` is the connection, as gRPC names it.
+
+        Raises:
+            HalError: DEVICE_UNAVAILABLE: the service is stopping; RESOURCE_EXHAUSTED_*: a limit on sessions.
+        """
+        client = client_name(credential.identity, peer)
+        guest = self._guests.get(client)
+        if guest is None or guest.session.closed:
+            guest = self._open(client, credential, peer)
+        if guest.session.credential is not credential:
+            guest.session.credential = credential
+        guest.used_s = time.monotonic()
+        if guest.used_s - self._swept_s > IDLE_S / 4:
+            self._sweep(guest.used_s)
+        return guest
+
+    def _open(self, client: str, credential: Credential, peer: str) -> Guest:
+        with self._lock:
+            guest = self._guests.get(client)
+            if guest is None or guest.session.closed:
+                session = self._sessions.open(credential.identity, credential, peer)
+                self._meter.count_session(session)
+                session.client = "open inference protocol"
+                event(
+                    "session-opened",
+                    session=session.name,
+                    client=session.client,
+                    peer=peer,
+                    identity=str(session.identity),
+                )
+                guest = self._guests[client] = Guest(session, self._repository, self._quota)
+        return guest
+
+    def _sweep(self, now_s: float) -> None:
+        """End the guests that have not been used for some time."""
+        with self._lock:
+            self._swept_s = now_s
+            idle = [
+                (client, guest)
+                for client, guest in self._guests.items()
+                if now_s - guest.used_s > IDLE_S and not guest.session.number_of("session_calls")
+            ]
+            for client, _ in idle:
+                del self._guests[client]
+        for _, guest in idle:
+            self._sessions.end(guest.session, "it has not been used")

@@ -1,0 +1,315 @@
+"""Names, types, tensors, parameters and errors of the Open Inference Protocol. Knows neither gRPC nor HTTP.
+
+Tensors are bytes in the order of C, little-endian. Texts of errors are those of Triton, since programs match them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from nnhal.errors import HalError, invalid_argument
+from nnhal.types import OMITTED, Bytes, ErrorKind, ErrorStatus, Priority
+from nnhal_service.repository.named_model import VersionState
+from nnhal_service.repository.repository import IndexEntry, unknown_model
+from nnhal_service.repository.served_model import ServedModel, TensorSpec
+
+DATATYPES: Mapping[str, np.dtype[Any]] = {
+    "BOOL": np.dtype(np.bool_),
+    **{f"{kind.upper()}{bits}": np.dtype(f"{kind}{bits}") for kind in ("uint", "int") for bits in (8, 16, 32, 64)},
+    **{f"FP{bits}": np.dtype(f"float{bits}") for bits in (16, 32, 64)},
+}
+"""Type of the elements by the datatype of a tensor. BYTES and BF16 have none: no model of LiteRT takes them."""
+EXTENSIONS = ("classification", "model_repository", "sequence")
+"""Extensions of the protocol that the service has."""
+PLATFORM, BACKEND = "tensorflow_lite", "nnhal"
+SERVER_NAME = "nnhal"
+_DATATYPE_NAMES = {dtype: name for name, dtype in DATATYPES.items()}
+_PRIORITIES = {1: Priority.HIGH, 2: Priority.MEDIUM}
+"""Priorities of the driver by the parameter `priority`. Larger numbers are low; 0 is that of the model."""
+
+ParameterValue: TypeAlias = bool | int | str | float
+Parameters: TypeAlias = Mapping[str, ParameterValue]
+
+
+READY, UNAVAILABLE, LOADING = "READY", "UNAVAILABLE", "LOADING"
+"""States of a version in the index of the extension model_repository."""
+_STATES = {
+    VersionState.READY: READY,
+    VersionState.AVAILABLE: READY,
+    VersionState.LOADING: LOADING,
+    VersionState.FAILED: UNAVAILABLE,
+    VersionState.UNLOADED: UNAVAILABLE,
+}
+
+
+class IndexRow(NamedTuple):
+    """Row of the index."""
+
+    name: str
+    version: str
+    state: str
+    reason: str
+
+
+def index_row(entry: IndexEntry) -> IndexRow:
+    """Return a version as a row of the index. One that is loaded on first use is ready."""
+    reason = "unloaded" if entry.state is VersionState.UNLOADED else entry.reason
+    return IndexRow(entry.name, str(entry.version), _STATES[entry.state], reason)
+
+
+def unknown_repository(name: str) -> HalError:
+    """Return the error of a repository that does not exist: there is one, whose name is empty."""
+    return HalError(ErrorStatus.INVALID_ARGUMENT, f"there is no repository {name!r}", kind=ErrorKind.UNKNOWN_HANDLE)
+
+
+@dataclass(frozen=True, slots=True)
+class InputTensor:
+    """Input of a request. `data`: its bytes."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    data: Bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedOutput:
+    """Output that a request asks for. `classes`: number of classes to return in place of the values; 0: values."""
+
+    name: str
+    classes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class InferRequest:
+    """Request to run a model.
+
+    Attributes:
+        outputs: outputs to return; () for all.
+    """
+
+    model: str
+    version: str
+    inputs: Sequence[InputTensor]
+    outputs: Sequence[RequestedOutput] = ()
+    id: str = ""
+    parameters: Parameters = field(default_factory=dict)
+
+    @property
+    def timeout_ns(self) -> int:
+        """Nanoseconds that the request may take; -1: any. The parameter `timeout` is in microseconds.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: it is not a number.
+        """
+        timeout = _number(self.parameters, "timeout")
+        return timeout * 1000 if timeout > 0 else OMITTED
+
+    @property
+    def priority(self) -> Priority | None:
+        """Priority of the request; None for that of the model.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: it is not a number.
+        """
+        number = _number(self.parameters, "priority")
+        return _PRIORITIES.get(number, Priority.LOW) if number > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputTensor:
+    """Output of a response. `data`: its bytes."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    data: Bytes
+
+
+def version_number(name: str, version: str) -> int | None:
+    """Return the number of a version; None for "".
+
+    Raises:
+        HalError: INVALID_ARGUMENT of kind UNKNOWN_HANDLE: no version has this name.
+    """
+    if not version:
+        return None
+    if not (version.isascii() and version.isdecimal()):
+        raise unknown_model(name, f"has no version {version!r}; versions are numbers")
+    return int(version)
+
+
+def datatype(spec: TensorSpec) -> str:
+    """Return the datatype of a tensor.
+
+    Raises:
+        HalError: INVALID_ARGUMENT: the protocol has none, as for complex numbers.
+    """
+    name = _DATATYPE_NAMES.get(spec.dtype)
+    if name is None:
+        raise invalid_argument(f"tensor {spec.name!r} has elements of {spec.dtype}, which the protocol lacks")
+    return name
+
+
+def quantization(spec: TensorSpec) -> dict[str, ParameterValue]:
+    """Return scale and zero point of a tensor, as parameters; none without quantization."""
+    return {"scale": spec.scale, "zero_point": spec.zero_point} if spec.scale else {}
+
+
+def order_inputs(served: ServedModel, inputs: Sequence[InputTensor]) -> list[InputTensor]:
+    """Return the inputs of a request in the order of the model, with types and shapes that it takes.
+
+    Raises:
+        HalError: INVALID_ARGUMENT: an input is missing, unknown, twice there, or has another type, shape or size.
+    """
+    by_name = {tensor.name: tensor for tensor in inputs}
+    expected = [spec.name for spec in served.inputs]
+    if unknown := [name for name in by_name if name not in expected]:
+        raise invalid_argument(
+            f"unexpected inference input '{unknown[0]}' for model '{served.name}'; it has {', '.join(expected)}"
+        )
+    if len(by_name) < len(expected) or len(inputs) > len(expected):
+        missing = [name for name in expected if name not in by_name]
+        raise invalid_argument(
+            f"expected {len(expected)} inputs but got {len(inputs)} inputs for model '{served.name}'. Got input(s) "
+            f"{[tensor.name for tensor in inputs]}, but missing required input(s) {missing}. "
+            "Please provide all required input(s)."
+        )
+    for spec in served.inputs:
+        _check_input(served.name, spec, by_name[spec.name])
+    return [by_name[name] for name in expected]
+
+
+def _check_input(model: str, spec: TensorSpec, tensor: InputTensor) -> None:
+    if tensor.datatype != (expected := datatype(spec)):
+        raise invalid_argument(
+            f"inference input '{spec.name}' data-type is '{tensor.datatype}', but model '{model}' expects '{expected}'"
+        )
+    shape = tensor.shape
+    if not _fits(spec.shape, shape):
+        raise invalid_argument(
+            f"unexpected shape for input '{spec.name}' for model '{model}'. Expected {_text(spec.shape)}, "
+            f"got {_text(shape)}"
+        )
+    size = prod(shape) * spec.dtype.itemsize
+    if tensor.data.size != size:
+        raise invalid_argument(
+            f"unexpected total byte size {tensor.data.size} for input '{spec.name}', expecting {size}"
+        )
+
+
+def _fits(declared: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Return whether a shape is one that a model takes. One without dimensions stands for a single element."""
+    if not declared:
+        return min(shape, default=0) >= 0
+    if declared == (1,) and not shape:
+        return True
+    return len(declared) == len(shape) and all(d in (-1, s) and s >= 0 for d, s in zip(declared, shape, strict=True))
+
+
+def _text(shape: Sequence[int]) -> str:
+    return f"[{','.join(map(str, shape))}]"
+
+
+def to_device(spec: TensorSpec, data: Bytes) -> Bytes:
+    """Return the bytes of a value with the type of the device.
+
+    Raises:
+        HalError: INVALID_ARGUMENT: the device cannot represent it.
+    """
+    if spec.dtype == spec.device_dtype:
+        return data
+    values = np.frombuffer(data.data, spec.dtype)
+    converted = values.astype(spec.device_dtype)
+    if not np.array_equal(converted, values):
+        raise invalid_argument(f"a value of input '{spec.name}' does not fit into {spec.device_dtype} of the device")
+    return converted.view(np.uint8)
+
+
+def from_device(spec: TensorSpec, data: Bytes) -> Bytes:
+    """Return the bytes of an output of the device with the type of the file."""
+    if spec.dtype == spec.device_dtype:
+        return data
+    return data.view(spec.device_dtype).astype(spec.dtype).view(np.uint8)
+
+
+def output_positions(served: ServedModel, outputs: Sequence[RequestedOutput]) -> list[tuple[int, RequestedOutput]]:
+    """Return the outputs to return, each with its position; all without a request.
+
+    Raises:
+        HalError: INVALID_ARGUMENT: there is no such output.
+    """
+    names = [spec.name for spec in served.outputs]
+    if not outputs:
+        return [(position, RequestedOutput(name)) for position, name in enumerate(names)]
+    for output in outputs:
+        if output.name not in names:
+            raise invalid_argument(
+                f"unexpected inference output '{output.name}' for model '{served.name}'; it has {', '.join(names)}"
+            )
+    return [(names.index(output.name), output) for output in outputs]
+
+
+def output_tensor(spec: TensorSpec, shape: tuple[int, ...], data: Bytes) -> OutputTensor:
+    """Return an output of the device as a tensor of the protocol."""
+    return OutputTensor(spec.name, datatype(spec), shape, from_device(spec, data))
+
+
+def classification(spec: TensorSpec, data: Bytes, classes: int, labels: Sequence[str]) -> OutputTensor:
+    """Return the best classes of an output of the device: texts "score:index:label", as Triton's extension says."""
+    scores = np.frombuffer(from_device(spec, data).data, spec.dtype)
+    best = np.argsort(-scores.astype(np.float64), kind="stable")[:classes]
+    texts = []
+    for index in map(int, best):
+        label = f":{labels[index]}" if index < len(labels) else ""
+        texts.append(f"{scores[index]:f}:{index}{label}".encode())
+    return OutputTensor(spec.name, "BYTES", (len(texts),), encode_texts(texts))
+
+
+def encode_texts(texts: Sequence[bytes]) -> Bytes:
+    """Return the bytes of a tensor of type BYTES: each element after its length in 4 bytes."""
+    return np.frombuffer(b"".join(len(text).to_bytes(4, "little") + text for text in texts), np.uint8)
+
+
+def requested_output(name: str, parameters: Parameters) -> RequestedOutput:
+    """Return the output that a request asks for with parameters.
+
+    Raises:
+        HalError: INVALID_ARGUMENT: a parameter has a wrong type.
+    """
+    return RequestedOutput(name, max(0, _number(parameters, "classification")))
+
+
+def _number(parameters: Parameters, name: str) -> int:
+    value = parameters.get(name, 0)
+    if not isinstance(value, int):
+        raise invalid_argument(f"parameter {name!r} is {value!r}; expected a number")
+    return int(value)
+
+
+def typed_bytes(tensor: str, datatype_: str, values: Sequence[object]) -> Bytes:
+    """Return the bytes of numbers that a request has in a list, as JSON and typed contents do.
+
+    Raises:
+        HalError: INVALID_ARGUMENT: the datatype is unknown, or does not have a value.
+    """
+    dtype = DATATYPES.get(datatype_)
+    if dtype is None:
+        raise _unknown_datatype(tensor, datatype_)
+    try:
+        given = np.asarray(values)
+        array = given.astype(dtype)
+        is_exact = dtype.kind == "f" or bool(np.all(array == given))
+    except (TypeError, ValueError, OverflowError):  # such as texts, or lists of different lengths
+        is_exact = False
+    if not is_exact:
+        raise invalid_argument(f"inference input '{tensor}' has a value that is not of {datatype_}")
+    return array.reshape(-1).view(np.uint8)
+
+
+def _unknown_datatype(tensor: str, datatype_: str) -> HalError:
+    known = ", ".join(DATATYPES)
+    return invalid_argument(f"inference input '{tensor}' has the data-type '{datatype_}'; expected one of {known}")

@@ -1,0 +1,311 @@
+"""GRPCInferenceService: the Open Inference Protocol over gRPC."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+import grpc
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from nnhal.errors import invalid_argument
+from nnhal.inference import open_inference_pb2 as messages
+from nnhal.inference import open_inference_pb2_grpc
+from nnhal.run_messages import field_head, scan_fields
+from nnhal.types import Bytes
+from nnhal.version import __version__
+from nnhal_service.grpc_support.handlers import handler
+from nnhal_service.grpc_support.unread_responses import UnreadResponses
+from nnhal_service.open_inference.guests import Guest, Guests
+from nnhal_service.open_inference.model_run import ModelRun
+from nnhal_service.open_inference.translation import (
+    BACKEND,
+    EXTENSIONS,
+    PLATFORM,
+    READY,
+    SERVER_NAME,
+    InferRequest,
+    InputTensor,
+    OutputTensor,
+    ParameterValue,
+    datatype,
+    index_row,
+    quantization,
+    requested_output,
+    typed_bytes,
+    unknown_repository,
+    version_number,
+)
+from nnhal_service.repository.repository import Repository
+from nnhal_service.repository.served_model import TensorSpec
+from nnhal_service.requests.service_parts import ServiceParts
+from nnhal_service.rpc.servicer import ServicerBase, UnaryCall
+
+_LENGTH_DELIMITED = 2
+_RAW_INPUT = messages.ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER << 3 | _LENGTH_DELIMITED
+_RAW_OUTPUT = messages.ModelInferResponse.RAW_OUTPUT_CONTENTS_FIELD_NUMBER << 3 | _LENGTH_DELIMITED
+_CONTENTS = {
+    **dict.fromkeys(("INT8", "INT16", "INT32"), "int_contents"),
+    **dict.fromkeys(("UINT8", "UINT16", "UINT32"), "uint_contents"),
+    **{"BOOL": "bool_contents", "INT64": "int64_contents", "UINT64": "uint64_contents"},
+    **{"FP32": "fp32_contents", "FP64": "fp64_contents"},
+}
+"""Fields of typed contents by datatype. FP16 has none: it is always raw."""
+
+
+class InferenceServicer(ServicerBase, open_inference_pb2_grpc.GRPCInferenceServiceServicer):
+    """Servicer of GRPCInferenceService.
+
+    Args:
+        parts: sessions, limits and the meter of calls.
+        is_ready: returns whether the service serves, and the models that it loads at the start are loaded.
+    """
+
+    def __init__(
+        self,
+        parts: ServiceParts,
+        repository: Repository,
+        guests: Guests,
+        unread: UnreadResponses,
+        is_ready: Callable[[], bool],
+    ) -> None:
+        super().__init__(parts)
+        self._repository = repository
+        self._guests = guests
+        self._unread = unread
+        self._is_ready = is_ready
+
+    def _guest(self, context: grpc.ServicerContext) -> Guest:
+        credential, _ = self._sessions.authentication.admit(context)
+        return self._guests.of(credential, context.peer())
+
+    def _patience_s(self, context: grpc.ServicerContext) -> float:
+        """Return the seconds that a call may wait for a model to be loaded."""
+        longest = float(self._limits["preparation_seconds"])
+        return min(context.time_remaining() or longest, longest)
+
+    @handler(is_public=True)
+    def ServerLive(
+        self, request: messages.ServerLiveRequest, context: grpc.ServicerContext
+    ) -> messages.ServerLiveResponse:
+        """Respond."""
+        return messages.ServerLiveResponse(live=True)
+
+    @handler(is_public=True)
+    def ServerReady(
+        self, request: messages.ServerReadyRequest, context: grpc.ServicerContext
+    ) -> messages.ServerReadyResponse:
+        """Return whether clients can use the service now."""
+        return messages.ServerReadyResponse(ready=self._is_ready())
+
+    @handler(is_public=True)
+    def ModelReady(
+        self, request: messages.ModelReadyRequest, context: grpc.ServicerContext
+    ) -> messages.ModelReadyResponse:
+        """Return whether a model is in memory, or can be loaded as far as is known."""
+        self._guest(context).require(request.name)
+        version = version_number(request.name, request.version)
+        return messages.ModelReadyResponse(ready=self._repository.is_ready(request.name, version))
+
+    @handler(is_public=True)
+    def ServerMetadata(
+        self, request: messages.ServerMetadataRequest, context: grpc.ServicerContext
+    ) -> messages.ServerMetadataResponse:
+        """Return name, version and extensions."""
+        self._guest(context)
+        return messages.ServerMetadataResponse(name=SERVER_NAME, version=__version__, extensions=EXTENSIONS)
+
+    @handler(is_public=True)
+    def ModelMetadata(
+        self, request: messages.ModelMetadataRequest, context: grpc.ServicerContext
+    ) -> messages.ModelMetadataResponse:
+        """Return versions and tensors of a model, which is loaded."""
+        version = version_number(request.name, request.version)
+        served = self._guest(context).model(request.name, version, timeout_s=self._patience_s(context)).served
+        return messages.ModelMetadataResponse(
+            name=served.name,
+            versions=map(str, self._repository.versions(served.name)),
+            platform=PLATFORM,
+            inputs=map(_tensor_metadata, served.inputs),
+            outputs=map(_tensor_metadata, served.outputs),
+        )
+
+    @handler(raw=True, is_public=True)
+    def ModelInfer(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        """Run a model."""
+        call = UnaryCall("inference", len(request), context)
+        guest = self._guest(context)
+        infer = read_infer_request(request)
+        version = version_number(infer.model, infer.version)
+        model = guest.model(infer.model, version, infer.priority, self._patience_s(context))
+        session = guest.session
+        self._parts.begin_execution(call, session, model.prepared, infer.timeout_ns)
+        with call, call.running(session, self._quota):
+            run = ModelRun.of(model, infer)
+            result = run.execute(call)
+            response = encode_response(run, infer, run.response(result))
+            self._limits.require("message_bytes", len(response), "the response has")
+            call.note(result, len(response))
+        self._unread.count(session.token, context, len(response))
+        return response
+
+    # ---- Extensions of Triton ---------------------------------------------------------------------------
+
+    @handler(is_public=True)
+    def ModelConfig(
+        self, request: messages.ModelConfigRequest, context: grpc.ServicerContext
+    ) -> messages.ModelConfigResponse:
+        """Return the configuration of a model, which is loaded."""
+        version = version_number(request.name, request.version)
+        served = self._guest(context).model(request.name, version, timeout_s=self._patience_s(context)).served
+        config = messages.ModelConfig(name=served.name, platform=PLATFORM, backend=BACKEND)
+        for spec in served.inputs:
+            config.input.add(name=spec.name, data_type=_data_type(spec), dims=spec.shape)
+        for spec in served.outputs:
+            config.output.add(name=spec.name, data_type=_data_type(spec), dims=spec.shape)
+        return messages.ModelConfigResponse(config=config)
+
+    @handler(is_public=True)
+    def RepositoryIndex(
+        self, request: messages.RepositoryIndexRequest, context: grpc.ServicerContext
+    ) -> messages.RepositoryIndexResponse:
+        """Return the models that the caller may use, with their states."""
+        _require_repository(request.repository_name)
+        rules = self._guest(context).session.account.rules
+        entries = [index_row(entry) for entry in self._repository.index() if rules.may_use(entry.name)]
+        return messages.RepositoryIndexResponse(
+            models=(
+                messages.RepositoryIndexResponse.ModelIndex(**row._asdict())
+                for row in entries
+                if row.state == READY or not request.ready
+            )
+        )
+
+    @handler(is_public=True)
+    def RepositoryModelLoad(
+        self, request: messages.RepositoryModelLoadRequest, context: grpc.ServicerContext
+    ) -> messages.RepositoryModelLoadResponse:
+        """Load the current files of a model."""
+        _require_repository(request.repository_name)
+        if request.parameters:
+            raise invalid_argument(f"parameter {min(request.parameters)!r} of a load is not supported")
+        self._guest(context).require_management(request.model_name, self._sessions.authentication)
+        self._repository.load(request.model_name, self._patience_s(context))
+        return messages.RepositoryModelLoadResponse()
+
+    @handler(is_public=True)
+    def RepositoryModelUnload(
+        self, request: messages.RepositoryModelUnloadRequest, context: grpc.ServicerContext
+    ) -> messages.RepositoryModelUnloadResponse:
+        """Unload a model until it is loaded again."""
+        _require_repository(request.repository_name)
+        self._guest(context).require_management(request.model_name, self._sessions.authentication)
+        self._repository.unload(request.model_name)
+        return messages.RepositoryModelUnloadResponse()
+
+
+def _require_repository(name: str) -> None:
+    if name:
+        raise unknown_repository(name)
+
+
+def _data_type(spec: TensorSpec) -> messages.DataType.ValueType:
+    return messages.DataType.Value(f"TYPE_{datatype(spec)}")
+
+
+def read_infer_request(encoded: bytes) -> InferRequest:
+    """Decode a ModelInferRequest. Its raw contents are views of the message.
+
+    Raises:
+        HalError: INVALID_ARGUMENT: the bytes are not such a message, or its fields contradict each other.
+    """
+    fields = scan_fields(encoded)
+    raw: list[Bytes] = []
+    rest = encoded
+    if fields is not None:
+        everything = np.frombuffer(encoded, np.uint8)
+        parts, start = [], 0
+        for tag, begin, end in fields:
+            if not end:  # a varint, which no field of the message is
+                return _to_request(_parse(encoded), None)
+            if tag == _RAW_INPUT:
+                raw.append(everything[begin:end])
+            else:
+                parts.append(encoded[start:end])
+            start = end
+        rest = b"".join(parts)
+    return _to_request(_parse(rest), raw if fields is not None else None)
+
+
+def _parse(encoded: bytes) -> messages.ModelInferRequest:
+    try:
+        return messages.ModelInferRequest.FromString(encoded)
+    except DecodeError as error:
+        raise invalid_argument(f"the request cannot be decoded: {error}") from None
+
+
+def _to_request(message: messages.ModelInferRequest, raw: list[Bytes] | None) -> InferRequest:
+    if raw is None:
+        raw = [np.frombuffer(value, np.uint8) for value in message.raw_input_contents]
+    if raw and len(raw) != len(message.inputs):
+        raise invalid_argument(
+            f"expected {len(message.inputs)} raw input contents, one for each input, got {len(raw)}; contents field "
+            "must not be specified when using raw_input_contents"
+        )
+    inputs = []
+    for index, tensor in enumerate(message.inputs):
+        if raw and tensor.HasField("contents"):
+            raise invalid_argument(
+                f"contents field must not be specified when using raw_input_contents for '{tensor.name}' for model "
+                f"'{message.model_name}'"
+            )
+        data = raw[index] if raw else _typed(tensor)
+        inputs.append(InputTensor(tensor.name, tensor.datatype, tuple(tensor.shape), data))
+    return InferRequest(
+        message.model_name,
+        message.model_version,
+        inputs,
+        [requested_output(output.name, _parameters(output.parameters)) for output in message.outputs],
+        message.id,
+        _parameters(message.parameters),
+    )
+
+
+def _typed(tensor: messages.ModelInferRequest.InferInputTensor) -> Bytes:
+    """Return the bytes of typed contents."""
+    used = [field.name for field, _ in tensor.contents.ListFields()]
+    expected = _CONTENTS.get(tensor.datatype, "")
+    if used and used != [expected]:
+        raise invalid_argument(
+            f"inference input '{tensor.name}' of {tensor.datatype} has {', '.join(used)}; "
+            f"expected {expected or 'raw_input_contents'}"
+        )
+    return typed_bytes(tensor.name, tensor.datatype, getattr(tensor.contents, expected) if used else ())
+
+
+def _parameters(parameters: Mapping[str, messages.InferParameter]) -> dict[str, ParameterValue]:
+    return {name: getattr(value, kind) for name, value in parameters.items() if (kind := _kind(value))}
+
+
+def _kind(value: messages.InferParameter) -> str | None:
+    return value.WhichOneof("parameter_choice")
+
+
+def encode_response(run: ModelRun, request: InferRequest, tensors: Iterable[OutputTensor]) -> bytes:
+    """Encode a ModelInferResponse. Each value is copied once."""
+    served = run.model.served
+    message = messages.ModelInferResponse(model_name=served.name, model_version=str(served.version), id=request.id)
+    parts: list[bytes | memoryview] = [b""]
+    for tensor in tensors:
+        message.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
+        parts += (field_head(_RAW_OUTPUT, tensor.data.size), tensor.data.data)
+    parts[0] = message.SerializeToString()
+    return b"".join(parts)
+
+
+def _tensor_metadata(spec: TensorSpec) -> messages.ModelMetadataResponse.TensorMetadata:
+    metadata = messages.ModelMetadataResponse.TensorMetadata(name=spec.name, datatype=datatype(spec), shape=spec.shape)
+    for name, value in quantization(spec).items():
+        if isinstance(value, float):
+            metadata.parameters[name].double_param = value
+        else:
+            metadata.parameters[name].int64_param = int(value)
+    return metadata

@@ -1,0 +1,234 @@
+"""The Open Inference Protocol over gRPC: its calls, requests that do not fit, and identities."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+
+from nnhal.inference import open_inference_pb2 as messages
+from nnhal.inference.open_inference_pb2_grpc import GRPCInferenceServiceStub
+from nnhal.types import AnyArray
+from nnhal_service.identity.policy import IdentityRules, Policy
+from nnhal_service.identity.tokens import token_digest
+from nnhal_service.rpc.inference import read_infer_request
+from nnhal_service.server import Server
+from nnhal_service.settings import Settings
+from tests.nnhal.tflite.build import Op, Tensor, build, options
+from tests.service.repository.model_files import adding, put
+
+Infer = messages.ModelInferRequest
+ONES = np.ones(2, np.float32)
+
+
+def wide() -> bytes:
+    """Return a file whose tensors have integers of 64 bits, which NNAPI represents with 32 bits."""
+    x, y = Tensor((1, 2), "INT64", name="x"), Tensor((2, 1), "INT64", name="y")
+    return build(Op("RESHAPE", [x, Tensor((2,), "INT32", [2, 1])], [y], options("Reshape", newShape=[2, 1])))
+
+
+def quantized() -> bytes:
+    x = Tensor((2,), "UINT8", scale=(0.5,), zero_point=(3,), name="x")
+    return build(Op("RELU", [x], [Tensor((2,), "UINT8", scale=(0.5,), zero_point=(3,), name="y")]))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("models")
+    put(folder / "add/1/model.tflite", adding(1))
+    put(folder / "add/3/model.tflite", adding(3))
+    put(folder / "add/config.toml", b'labels = ["cat", "dog"]')
+    put(folder / "wide.tflite", wide())
+    put(folder / "quantized.tflite", quantized())
+    put(folder / "broken.tflite", b"no model")
+    settings = Settings(listen=("127.0.0.1:0",), cache_bytes=0, models=folder, models_poll_s=1e6)
+    with Server(settings) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def stub(server: Server) -> Iterator[GRPCInferenceServiceStub]:
+    with grpc.insecure_channel(server.addresses[0]) as channel:
+        yield GRPCInferenceServiceStub(channel)
+
+
+def infer_request(value: AnyArray, model: str = "add", datatype: str = "FP32", **more: str) -> Infer:
+    request = Infer(model_name=model, raw_input_contents=[value.tobytes()], **more)
+    request.inputs.add(name="x", datatype=datatype, shape=value.shape)
+    return request
+
+
+def output(response: messages.ModelInferResponse, dtype: type = np.float32) -> list[float]:
+    (raw,) = response.raw_output_contents
+    return np.frombuffer(raw, dtype).tolist()
+
+
+def test_health_and_metadata(stub: GRPCInferenceServiceStub) -> None:
+    assert stub.ServerLive(messages.ServerLiveRequest()).live
+    assert stub.ServerReady(messages.ServerReadyRequest()).ready
+    assert "model_repository" in stub.ServerMetadata(messages.ServerMetadataRequest()).extensions
+    ready = {
+        name: stub.ModelReady(messages.ModelReadyRequest(name=name)).ready
+        for name in ("add", "broken", "other", "quantized")
+    }
+    assert ready == {"add": True, "broken": False, "other": False, "quantized": True}
+    metadata = stub.ModelMetadata(messages.ModelMetadataRequest(name="quantized"))
+    assert (metadata.name, list(metadata.versions), metadata.platform) == ("quantized", ["1"], "tensorflow_lite")
+    (tensor,) = metadata.inputs
+    assert (tensor.name, tensor.datatype, list(tensor.shape)) == ("x", "UINT8", [2])
+    assert (tensor.parameters["scale"].double_param, tensor.parameters["zero_point"].int64_param) == (0.5, 3)
+    config = stub.ModelConfig(messages.ModelConfigRequest(name="wide")).config
+    assert (config.input[0].data_type, list(config.output[0].dims)) == (messages.TYPE_INT64, [2, 1])
+
+
+def test_versions(stub: GRPCInferenceServiceStub) -> None:
+    assert output(stub.ModelInfer(infer_request(ONES))) == [4, 4]
+    response = stub.ModelInfer(infer_request(ONES, model_version="1", id="seven"))
+    assert output(response) == [2, 2]
+    assert (response.model_name, response.model_version, response.id) == ("add", "1", "seven")
+    assert [(each.name, each.datatype, list(each.shape)) for each in response.outputs] == [("y", "FP32", [2])]
+
+
+def test_typed_contents(stub: GRPCInferenceServiceStub) -> None:
+    request = Infer(model_name="add")
+    request.inputs.add(name="x", datatype="FP32", shape=[2]).contents.fp32_contents.extend([1, 2])
+    assert output(stub.ModelInfer(request)) == [4, 5]
+    request = Infer(model_name="quantized")
+    request.inputs.add(name="x", datatype="UINT8", shape=[2]).contents.uint_contents.extend([0, 200])
+    assert output(stub.ModelInfer(request), np.uint8) == [3, 200]
+
+
+def test_integers_of_64_bits(stub: GRPCInferenceServiceStub) -> None:
+    value = np.array([[7, -(2**31)]])
+    assert output(stub.ModelInfer(infer_request(value, "wide", "INT64")), np.int64) == [7, -(2**31)]
+    with pytest.raises(grpc.RpcError, match="does not fit into int32"):
+        stub.ModelInfer(infer_request(value * 2, "wide", "INT64"))
+
+
+def test_classification(stub: GRPCInferenceServiceStub) -> None:
+    request = infer_request(np.array([1, 5], np.float32))
+    request.outputs.add(name="y").parameters["classification"].int64_param = 1
+    response = stub.ModelInfer(request)
+    assert (response.outputs[0].datatype, list(response.outputs[0].shape)) == ("BYTES", [1])
+    assert response.raw_output_contents[0] == b"\x0e\0\0\0008.000000:1:dog"
+
+
+NO_INPUT = Infer(model_name="add")
+TWO_RAW = infer_request(ONES)
+TWO_RAW.raw_input_contents.append(b"")
+BOTH = infer_request(ONES)
+BOTH.inputs[0].contents.fp32_contents.append(1)
+WRONG_FIELD = Infer(model_name="add")
+WRONG_FIELD.inputs.add(name="x", datatype="FP32", shape=[2]).contents.int_contents.extend([1, 2])
+TOO_LARGE = Infer(model_name="quantized")
+TOO_LARGE.inputs.add(name="x", datatype="UINT8", shape=[2]).contents.uint_contents.extend([1, 256])
+OTHER_INPUT = infer_request(ONES)
+OTHER_INPUT.inputs[0].name = "z"
+OTHER_OUTPUT = infer_request(ONES)
+OTHER_OUTPUT.outputs.add(name="z")
+TIMEOUT = infer_request(ONES)
+TIMEOUT.parameters["timeout"].string_param = "soon"
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "text"),
+    [
+        (infer_request(ONES, "other"), grpc.StatusCode.NOT_FOUND, "model 'other' is not found"),
+        (infer_request(ONES, model_version="2"), grpc.StatusCode.NOT_FOUND, "has no version 2; it has 1, 3"),
+        (infer_request(ONES, model_version="x"), grpc.StatusCode.NOT_FOUND, "versions are numbers"),
+        (infer_request(ONES, "broken"), grpc.StatusCode.UNAVAILABLE, "identifier TFL3 is missing"),
+        (infer_request(ONES, datatype="INT32"), None, "input 'x' data-type is 'INT32', but model 'add' expects 'FP32'"),
+        (infer_request(ONES[:1]), None, r"unexpected shape for input 'x' for model 'add'. Expected \[2\], got \[1\]"),
+        (infer_request(ONES[None]), None, r"Expected \[2\], got \[1,2\]"),
+        (NO_INPUT, None, "expected 1 inputs but got 0 inputs for model 'add'"),
+        (OTHER_INPUT, None, "unexpected inference input 'z' for model 'add'"),
+        (OTHER_OUTPUT, None, "unexpected inference output 'z' for model 'add'"),
+        (TWO_RAW, None, "expected 1 raw input contents, one for each input, got 2"),
+        (BOTH, None, "contents field must not be specified when using raw_input_contents"),
+        (WRONG_FIELD, None, "has int_contents; expected fp32_contents"),
+        (TOO_LARGE, None, "has a value that is not of UINT8"),
+        (TIMEOUT, None, "parameter 'timeout' is 'soon'; expected a number"),
+    ],
+)
+def test_request_that_does_not_fit(
+    stub: GRPCInferenceServiceStub, request_: Infer, code: grpc.StatusCode | None, text: str
+) -> None:
+    with pytest.raises(grpc.RpcError, match=text) as caught:
+        stub.ModelInfer(request_)
+    assert caught.value.code() == (code or grpc.StatusCode.INVALID_ARGUMENT)
+
+
+def test_raw_contents_are_not_copied() -> None:
+    encoded = infer_request(ONES).SerializeToString()
+    (tensor,) = read_infer_request(encoded).inputs
+    assert np.shares_memory(tensor.data, np.frombuffer(encoded, np.uint8))
+
+
+@pytest.mark.parametrize("extra", [b"\x40\x01", b"\xfa\x7f\x01a"])
+def test_unknown_fields_are_skipped(extra: bytes) -> None:
+    (tensor,) = read_infer_request(infer_request(ONES).SerializeToString() + extra).inputs
+    assert tensor.data.tobytes() == ONES.tobytes()
+
+
+def test_repository(stub: GRPCInferenceServiceStub) -> None:
+    def index() -> dict[str, str]:
+        models = stub.RepositoryIndex(messages.RepositoryIndexRequest()).models
+        return {f"{model.name}/{model.version}": model.state for model in models}
+
+    states = {"add/1": "READY", "add/3": "READY", "broken/1": "UNAVAILABLE", "quantized/1": "READY", "wide/1": "READY"}
+    assert index() == states
+    ready = stub.RepositoryIndex(messages.RepositoryIndexRequest(ready=True)).models
+    assert "broken" not in {model.name for model in ready}
+    stub.RepositoryModelUnload(messages.RepositoryModelUnloadRequest(model_name="wide"))
+    assert index() == {**states, "wide/1": "UNAVAILABLE"}
+    stub.RepositoryModelLoad(messages.RepositoryModelLoadRequest(model_name="wide"))
+    assert index() == states
+    for name, code in (("broken", grpc.StatusCode.UNAVAILABLE), ("other", grpc.StatusCode.NOT_FOUND)):
+        with pytest.raises(grpc.RpcError) as caught:
+            stub.RepositoryModelLoad(messages.RepositoryModelLoadRequest(model_name=name))
+        assert caught.value.code() == code
+
+
+def test_calls_count_for_their_client(server: Server, stub: GRPCInferenceServiceStub) -> None:
+    for _ in range(2):
+        stub.ModelInfer(infer_request(ONES))
+    (session,) = server.sessions.all()
+    assert (session.client, session.number_of("session_calls")) == ("open inference protocol", 0)
+    calls = server.metrics.snapshot().values["nnhal_calls"]
+    assert sum(count for labels, count in calls.items() if labels[3:] == ("inference", "ok")) >= 2
+
+
+def test_identities(tmp_path: Path) -> None:
+    put(tmp_path / "models/seen.tflite", adding(1))
+    put(tmp_path / "models/secret.tflite", adding(2))
+    (tmp_path / "tokens").write_text(
+        "\n".join(f"{name} sha256:{token_digest(name).hex()}" for name in ("a", "b")) + "\n"
+    )
+    policy = Policy(identities={"token:a": IdentityRules(models=("se*n",)), "token:b": IdentityRules(administer=True)})
+    settings = Settings(
+        listen=("127.0.0.1:0",),
+        cache_bytes=0,
+        models=tmp_path / "models",
+        tokens=tmp_path / "tokens",
+        policy=policy,
+        backends=("CpuRef",),
+    )
+    with Server(settings) as running, grpc.insecure_channel(running.addresses[0]) as channel:
+        stub = GRPCInferenceServiceStub(channel)
+        a, b = ((("authorization", f"Bearer {name}"),) for name in "ab")
+        index = messages.RepositoryIndexRequest()
+        assert [model.name for model in stub.RepositoryIndex(index, metadata=a).models] == ["seen"]
+        assert [model.name for model in stub.RepositoryIndex(index, metadata=b).models] == ["secret", "seen"]
+        assert output(stub.ModelInfer(infer_request(ONES, "seen"), metadata=a)) == [2, 2]
+        unload = messages.RepositoryModelUnloadRequest(model_name="seen")
+        for call, message, metadata, code in (
+            (stub.ModelInfer, infer_request(ONES, "secret"), a, grpc.StatusCode.PERMISSION_DENIED),
+            (stub.RepositoryModelUnload, unload, a, grpc.StatusCode.PERMISSION_DENIED),
+            (stub.ModelInfer, infer_request(ONES, "seen"), (), grpc.StatusCode.UNAUTHENTICATED),
+        ):
+            with pytest.raises(grpc.RpcError) as caught:
+                call(message, metadata=metadata)  # type: ignore[operator]
+            assert caught.value.code() == code
+        stub.RepositoryModelUnload(unload, metadata=b)
+        assert stub.ServerLive(messages.ServerLiveRequest()).live
