@@ -61,6 +61,17 @@ class BackendState(IntEnum):
     FAILED = 3
 
 
+class NamedModelState(IntEnum):
+    """State of a version of a model by name."""
+
+    UNSPECIFIED = 0
+    READY = 1
+    AVAILABLE = 2
+    LOADING = 3
+    FAILED = 4
+    UNLOADED = 5
+
+
 class SpanKind(IntEnum):
     """Subject of a span of a profiled execution (contract, types.proto)."""
 

@@ -38,6 +38,7 @@ _MODULES = {
     "Fence": "fence",
     "MemoryService": "memory",
     "Cache": "cache",
+    "Models": "models",
 }
 """Modules of the contract, by the name of their service."""
 

@@ -24,6 +24,7 @@ from nnhal.enums import (
     ExecutionPreference,
     FenceState,
     FusedActivationFunc,
+    NamedModelState,
     OperandLifeTime,
     OperandType,
     OperationType,
@@ -60,7 +61,9 @@ __all__ = [
     "FusedActivationFunc",
     "Memory",
     "Model",
+    "ModelEntry",
     "ModelState",
+    "NamedModelState",
     "NumberOfCacheFiles",
     "Operand",
     "OperandLifeTime",
@@ -562,6 +565,20 @@ class BackendInfo:
         name = " ".join(filter(None, (self.id or "(no id)", self.version)))
         facts = filter(None, (self.state.name, self.origin, self.reason))
         return f"<nnhal.BackendInfo {name}: {', '.join(facts)}>"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """A version of a model by name.
+
+    Attributes:
+        reason: why its current files are not loaded, or "". A version that is READY all the same has earlier contents.
+    """
+
+    name: str
+    version: int
+    state: NamedModelState
+    reason: str = ""
 
 
 # ---- Driver-managed buffers -----------------------------------------------------------------------------

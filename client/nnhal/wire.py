@@ -15,7 +15,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from nnhal import types as t
-from nnhal.v1 import cache_pb2, device_pb2, enums_pb2, types_pb2
+from nnhal.v1 import cache_pb2, device_pb2, enums_pb2, models_pb2, types_pb2
 
 ReadMemory: TypeAlias = Callable[[types_pb2.Memory], t.Memory | t.UnsetUnion]
 """Returns the pool of a Memory message."""
@@ -395,6 +395,15 @@ def to_backend_info(message: device_pb2.BackendInfo) -> t.BackendInfo:
         dict(message.capabilities),
         message.quarantined_models,
     )
+
+
+def to_model_entry(message: models_pb2.ModelEntry) -> t.ModelEntry:
+    """Convert a message to a ModelEntry. A state that this client does not know is UNSPECIFIED."""
+    state = _NAMED_MODEL_STATES.get(message.state, t.NamedModelState.UNSPECIFIED)
+    return t.ModelEntry(message.name, message.version, state, message.reason)
+
+
+_NAMED_MODEL_STATES: dict[int, t.NamedModelState] = {state.value: state for state in t.NamedModelState}
 
 
 # ---- Driver-managed buffers -----------------------------------------------------------------------------

@@ -47,6 +47,7 @@ from nnhal_service.rpc.execution import ExecutionServicer
 from nnhal_service.rpc.fence import FenceServicer
 from nnhal_service.rpc.inference import InferenceServicer
 from nnhal_service.rpc.memory import MemoryServicer
+from nnhal_service.rpc.models import ModelsServicer
 from nnhal_service.rpc.prepared_model import PreparedModelServicer
 from nnhal_service.rpc.session import SessionServicer
 from nnhal_service.serving.client_authentication import create_authentication
@@ -185,6 +186,7 @@ class Server:
             "Buffer": BufferServicer(parts),
             "Fence": FenceServicer(sessions, executor, self._timers),
             "MemoryService": MemoryServicer(parts, watchdogs["transfers"]),
+            "Models": ModelsServicer(parts, self.repository, self.metrics),
             "Cache": CacheServicer(parts, self.store, devices, cache_arguments),
         }
         check_of = partial(count_elements, limits=limits)

@@ -15,11 +15,10 @@ from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.execution.request_binding import ValidRequest
 from nnhal_driver.preparation.launch import DeviceCall
 from nnhal_driver.preparation.model_preparer import share_model
-from nnhal_service.identity.accounts import permission_denied
-from nnhal_service.identity.authentication import Authentication
 from nnhal_service.identity.identity import Credential, client_name
 from nnhal_service.log import event
 from nnhal_service.metrics.calls import CallMeter
+from nnhal_service.repository.access import require_model
 from nnhal_service.repository.repository import Repository
 from nnhal_service.repository.served_model import ServedModel
 from nnhal_service.sessions.memory_quota import MemoryQuota
@@ -66,25 +65,6 @@ class Guest:
         self._changes = repository.changes
         self._lock = threading.Lock()
 
-    def require(self, name: str) -> None:
-        """Check that the client may use a name.
-
-        Raises:
-            HalError: GENERAL_FAILURE of kind PERMISSION_DENIED.
-        """
-        if not self.session.account.rules.may_use(name):
-            raise permission_denied(f"{self.session.identity} may not use model {name!r}")
-
-    def require_management(self, name: str, authentication: Authentication) -> None:
-        """Check that the client may load and unload a name.
-
-        Raises:
-            HalError: GENERAL_FAILURE of kind PERMISSION_DENIED.
-        """
-        self.require(name)
-        if not authentication.may_manage_models(self.session.account):
-            raise permission_denied(f"{self.session.identity} may not load and unload models")
-
     def model(
         self, name: str, version: int | None, priority: Priority | None = None, timeout_s: float | None = None
     ) -> GuestModel:
@@ -93,7 +73,7 @@ class Guest:
         Raises:
             HalError: as `Repository.get`; PERMISSION_DENIED; or a limit of the session.
         """
-        self.require(name)
+        require_model(self.session.account, name)
         key = _ModelKey(name, version, priority)
         served = self._repository.get(name, version, timeout_s)
         found = self._models.get(key)

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from nnhal.errors import HalError, invalid_argument
-from nnhal.types import OMITTED, Bytes, ErrorKind, ErrorStatus, Priority
-from nnhal_service.repository.named_model import VersionState
+from nnhal.types import OMITTED, Bytes, ErrorKind, ErrorStatus, NamedModelState, Priority
 from nnhal_service.repository.repository import IndexEntry, unknown_model
 from nnhal_service.repository.served_model import ServedModel, TensorSpec
 
@@ -37,11 +36,11 @@ Parameters: TypeAlias = Mapping[str, ParameterValue]
 READY, UNAVAILABLE, LOADING = "READY", "UNAVAILABLE", "LOADING"
 """States of a version in the index of the extension model_repository."""
 _STATES = {
-    VersionState.READY: READY,
-    VersionState.AVAILABLE: READY,
-    VersionState.LOADING: LOADING,
-    VersionState.FAILED: UNAVAILABLE,
-    VersionState.UNLOADED: UNAVAILABLE,
+    NamedModelState.READY: READY,
+    NamedModelState.AVAILABLE: READY,
+    NamedModelState.LOADING: LOADING,
+    NamedModelState.FAILED: UNAVAILABLE,
+    NamedModelState.UNLOADED: UNAVAILABLE,
 }
 
 
@@ -56,7 +55,7 @@ class IndexRow(NamedTuple):
 
 def index_row(entry: IndexEntry) -> IndexRow:
     """Return a version as a row of the index. One that is loaded on first use is ready."""
-    reason = "unloaded" if entry.state is VersionState.UNLOADED else entry.reason
+    reason = "unloaded" if entry.state is NamedModelState.UNLOADED else entry.reason
     return IndexRow(entry.name, str(entry.version), _STATES[entry.state], reason)
 
 

@@ -3,22 +3,11 @@
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from nnhal_service.repository.model_folder import FoundModel
 from nnhal_service.repository.model_loader import LoadSource
 from nnhal_service.repository.served_model import ServedModel
 from nnhal_service.repository.shared_choices import NO_CHOICE, Choice
-
-
-class VersionState(StrEnum):
-    """State of a version of a model."""
-
-    READY = "ready"
-    AVAILABLE = "available"
-    LOADING = "loading"
-    FAILED = "failed"
-    UNLOADED = "unloaded"
 
 
 @dataclass(eq=False, slots=True)

@@ -13,12 +13,12 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from nnhal.errors import HalError
-from nnhal.types import ErrorKind, ErrorStatus
+from nnhal.types import ErrorKind, ErrorStatus, NamedModelState
 from nnhal_service.log import event
 from nnhal_service.metrics import catalog
 from nnhal_service.metrics.snapshot import Snapshot
 from nnhal_service.repository.model_loader import LoadError, LoadSource, ModelLoader
-from nnhal_service.repository.named_model import NamedModel, NamedVersion, VersionState
+from nnhal_service.repository.named_model import NamedModel, NamedVersion
 from nnhal_service.repository.served_model import ServedModel
 from nnhal_service.repository.shared_choices import SharedChoices
 from nnhal_service.sessions.session import stopping
@@ -33,7 +33,7 @@ class IndexEntry(NamedTuple):
 
     name: str
     version: int
-    state: VersionState
+    state: NamedModelState
     reason: str
 
 
@@ -166,7 +166,7 @@ class Repository:
     def collect(self, snapshot: Snapshot) -> None:
         """Add the versions by state to a snapshot."""
         for entry in self.index():
-            snapshot.add(catalog.NAMED_MODELS, 1, entry.name, str(entry.version), entry.state)
+            snapshot.add(catalog.NAMED_MODELS, 1, entry.name, str(entry.version), entry.state.name.lower())
 
     def load(self, name: str, timeout_s: float | None = None) -> None:
         """Load the current files of a model now, in this worker at once and in the others soon.
@@ -321,16 +321,16 @@ def unknown_model(name: str, reason: str) -> HalError:
     return HalError(ErrorStatus.INVALID_ARGUMENT, f"model {name!r} {reason}", kind=ErrorKind.UNKNOWN_HANDLE)
 
 
-def _state(model: NamedModel, version: NamedVersion) -> tuple[VersionState, str]:
+def _state(model: NamedModel, version: NamedVersion) -> tuple[NamedModelState, str]:
     """Return the state of a version in the list of models, and the reason."""
     reason = model.problem or version.failure
     if model.choice.is_unloaded:
-        return VersionState.UNLOADED, reason
+        return NamedModelState.UNLOADED, reason
     if version.loading is not None:
-        return VersionState.LOADING, reason
+        return NamedModelState.LOADING, reason
     if version.served is not None:
-        return VersionState.READY, reason
-    return (VersionState.FAILED if reason else VersionState.AVAILABLE), reason
+        return NamedModelState.READY, reason
+    return (NamedModelState.FAILED if reason else NamedModelState.AVAILABLE), reason
 
 
 def _result(loading: "Future[ServedModel]", name: str, timeout_s: float | None) -> ServedModel:

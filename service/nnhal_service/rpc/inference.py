@@ -34,6 +34,7 @@ from nnhal_service.open_inference.translation import (
     unknown_repository,
     version_number,
 )
+from nnhal_service.repository.access import require_management, require_model
 from nnhal_service.repository.repository import Repository
 from nnhal_service.repository.served_model import TensorSpec
 from nnhal_service.requests.service_parts import ServiceParts
@@ -77,6 +78,9 @@ class InferenceServicer(ServicerBase, open_inference_pb2_grpc.GRPCInferenceServi
         credential, _ = self._sessions.authentication.admit(context)
         return self._guests.of(credential, context.peer())
 
+    def _require_management(self, name: str, context: grpc.ServicerContext) -> None:
+        require_management(self._guest(context).session.account, name, self._sessions.authentication)
+
     def _patience_s(self, context: grpc.ServicerContext) -> float:
         """Return the seconds that a call may wait for a model to be loaded."""
         longest = float(self._limits["preparation_seconds"])
@@ -101,7 +105,7 @@ class InferenceServicer(ServicerBase, open_inference_pb2_grpc.GRPCInferenceServi
         self, request: messages.ModelReadyRequest, context: grpc.ServicerContext
     ) -> messages.ModelReadyResponse:
         """Return whether a model is in memory, or can be loaded as far as is known."""
-        self._guest(context).require(request.name)
+        require_model(self._guest(context).session.account, request.name)
         version = version_number(request.name, request.version)
         return messages.ModelReadyResponse(ready=self._repository.is_ready(request.name, version))
 
@@ -187,7 +191,7 @@ class InferenceServicer(ServicerBase, open_inference_pb2_grpc.GRPCInferenceServi
         _require_repository(request.repository_name)
         if request.parameters:
             raise invalid_argument(f"parameter {min(request.parameters)!r} of a load is not supported")
-        self._guest(context).require_management(request.model_name, self._sessions.authentication)
+        self._require_management(request.model_name, context)
         self._repository.load(request.model_name, self._patience_s(context))
         return messages.RepositoryModelLoadResponse()
 
@@ -197,7 +201,7 @@ class InferenceServicer(ServicerBase, open_inference_pb2_grpc.GRPCInferenceServi
     ) -> messages.RepositoryModelUnloadResponse:
         """Unload a model until it is loaded again."""
         _require_repository(request.repository_name)
-        self._guest(context).require_management(request.model_name, self._sessions.authentication)
+        self._require_management(request.model_name, context)
         self._repository.unload(request.model_name)
         return messages.RepositoryModelUnloadResponse()
 

@@ -111,11 +111,11 @@ class PreparationStream:
         try:
             if self._stream.active:
                 handle = self._handle(outcome)
-            message = _notify_message(outcome, self._request, handle, self.session.identity)
+            message = notify_message(outcome, self._request, handle, self.session.identity)
         except BaseException as error:  # the client waits for its notify
             self.session.release([handle])
             handle, outcome = b"", Outcome.from_error(error if isinstance(error, HalError) else internal_error(error))
-            message = _notify_message(outcome, self._request)
+            message = notify_message(outcome, self._request)
         wanted = bool(handle) or outcome.prepared_model is None
         if wanted and not self._stream.send(device_pb2.PrepareModelEvent(notify=message)):
             self.session.release([handle])
@@ -148,13 +148,14 @@ class PreparationStream:
 
 def reject_preparation(stream: Stream, error: HalError, request: Request, outcome: Outcome | None = None) -> None:
     """End the call of a failed launch: first with a `notify`, by default of the error, then with the error."""
-    stream.send(device_pb2.PrepareModelEvent(notify=_notify_message(outcome or Outcome.from_error(error), request)))
+    stream.send(device_pb2.PrepareModelEvent(notify=notify_message(outcome or Outcome.from_error(error), request)))
     stream.end(error)
 
 
-def _notify_message(
+def notify_message(
     outcome: Outcome, request: Request, handle: bytes = b"", identity: Identity = ANONYMOUS
 ) -> device_pb2.Notify:
+    """Return the message of an outcome, with the handle of its model."""
     prepared = outcome.prepared_model
     return device_pb2.Notify(
         status=int(outcome.status),  # type: ignore[arg-type]

@@ -41,7 +41,7 @@ def serving(tmp_path: Path, folder: Path) -> Serving:
 
 
 def states(repository: Repository) -> dict[str, str]:
-    return {f"{each.name}/{each.version}": each.state.value for each in repository.index()}
+    return {f"{each.name}/{each.version}": each.state.name.lower() for each in repository.index()}
 
 
 def reason(repository: Repository, name: str) -> str:

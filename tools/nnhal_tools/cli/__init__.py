@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from nnhal_tools.cli import backends, bench, cache, compare, conformance, demo, explain, info, run
+from nnhal_tools.cli import backends, bench, cache, compare, conformance, demo, explain, info, models, run
 from nnhal_tools.cli.admin import commands, top
 from nnhal_tools.cli.command_line import CommandLine
 from nnhal_tools.cli.fleet import commands as fleet_commands
@@ -43,6 +43,7 @@ for command in (
 app.command()(backends.new_backend)
 app.add_typer(backends.backends, name="backends")
 app.add_typer(cache.cache, name="cache")
+app.add_typer(models.models, name="models")
 app.add_typer(ndk, name="ndk")
 app.add_typer(delegate, name="delegate")
 app.add_typer(quarantine.quarantine, name="quarantine")

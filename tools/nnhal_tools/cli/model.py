@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nnhal_tools.cli.errors import CommandError, error_text, print_error
+from nnhal_tools.cli.options import CONNECT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -35,6 +36,20 @@ def load_model(
         if signature is None and len(keys := tflite.signatures(path)) > 1:
             print_error(f"{path.name} has the signatures {', '.join(keys)}; using its main subgraph")
         return tflite.load(path, shapes=shapes, extension=extension, signature=signature)
+
+
+def named_model(path: Path, target: str | None) -> str:
+    """Return the name of a model that a service has, or "" for a file."""
+    return str(path) if target and path.suffix != ".tflite" and not path.exists() else ""
+
+
+def describe_named(name: str, target: str | None) -> "tuple[Model, Sequence[str]]":
+    """Return inputs and outputs of a model that a service has, and the names of its classes, or ()."""
+    import nnhal
+
+    with nnhal.connect(target, timeout=CONNECT_S) as device:
+        prepared = device.model(name)
+        return prepared.model, prepared.labels
 
 
 def inspect_model(

@@ -64,7 +64,9 @@ class RunResult:
 
 @with_security
 def run(
-    model: Annotated[Path, typer.Argument(metavar="MODEL.tflite", help="The model.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="A .tflite file, or the name of a model that the service has.")
+    ],
     *,
     image: ImageFile = None,
     input_: InputFiles = None,
@@ -109,21 +111,29 @@ def run(
     Shows classes, shares of a segmentation, or boxes if names, metadata or shapes tell that the outputs are these, and
     a summary of the outputs otherwise. A terminal with colors also shows the image.
     """
+    from nnhal.tflite.model_metadata import ModelMetadata
     from nnhal_tools.cli import inputs, results
-    from nnhal_tools.cli.model import load_model, read_metadata
+    from nnhal_tools.cli.model import describe_named, load_model, named_model, read_metadata
 
     require_writable(trace)
     results.require_drawable(draw, image)
     with show_status(f"reading {model}") as status:
-        loaded = load_model(model, parse_shapes(shape or []), signature=signature)
-        metadata = read_metadata(model)
+        name = named_model(model, target)
+        if name:
+            loaded, class_names = describe_named(name, target)
+            metadata = ModelMetadata()
+        else:
+            loaded = load_model(model, parse_shapes(shape or []), signature=signature)
+            metadata, class_names = read_metadata(model), []
         results.require_output_path(output, len(results.output_indexes(loaded)))
         arrays = inputs.read_inputs(loaded, image, input_ or [], metadata.inputs)
-        class_names = results.read_labels(labels, results.count_classes(loaded)) if labels else []
+        if labels:
+            class_names = results.read_labels(labels, results.count_classes(loaded))
         result = _run(
             status,
             loaded,
             arrays,
+            name=name,
             target=target,
             device_name=device,
             repeat=repeat,
@@ -175,6 +185,7 @@ def _run(
     model: "Model",
     arrays: "Sequence[AnyArray]",
     *,
+    name: str,
     target: str | None,
     device_name: str,
     repeat: int,
@@ -189,9 +200,13 @@ def _run(
 
     status.update(f"connecting to {target}" if target else "starting a service")
     with nnhal.connect(target, device=device_name, timeout=CONNECT_S) as device:
-        status.update(f"preparing {len(model.main.operations)} operations")
+        status.update(f"preparing {name or f'{len(model.main.operations)} operations'}")
         start = time.perf_counter()
-        prepared = device.prepare(model, fallback=fallback, deadline=deadline).result()
+        prepared: PreparedModel | PartitionedModel
+        if name:
+            prepared = device.model(name, deadline=deadline)
+        else:
+            prepared = device.prepare(model, fallback=fallback, deadline=deadline).result()
         prepare_s = time.perf_counter() - start
         execute_s = []
         with ExitStack() as stack:

@@ -49,6 +49,7 @@ from nnhal.v1 import (
     execution_pb2_grpc,
     fence_pb2_grpc,
     memory_pb2_grpc,
+    models_pb2_grpc,
     prepared_model_pb2,
     prepared_model_pb2_grpc,
     session_pb2,
@@ -122,6 +123,7 @@ class Connection(GrpcCalls):
         self.cache = cache_pb2_grpc.CacheStub(self._channel)
         self.execution = execution_pb2_grpc.ExecutionStub(self._channel)
         self.fence = fence_pb2_grpc.FenceStub(self._channel)
+        self.models = models_pb2_grpc.ModelsStub(self._channel)
         self.run: Work[..., bytes] = encoded_method(self._channel, method_path(prepared_model_pb2, "Run"))
         self.burst_stream: Callable[..., Any] = self._channel.stream_stream(method_path(burst_pb2, "Stream"))
         self._memory_service = memory_pb2_grpc.MemoryServiceStub(self._channel)

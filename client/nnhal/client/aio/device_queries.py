@@ -14,13 +14,14 @@ from nnhal.client.aio.concurrency import run_blocking
 from nnhal.client.aio.connection import Connection
 from nnhal.client.aio.fence import OwnFence, create_fence
 from nnhal.client.aio.grpc_calls import PreparationCall
-from nnhal.client.aio.preparation import device_version, load_model, model_message, prepare
+from nnhal.client.aio.preparation import device_version, load_model, model_message, prepare, prepare_named
 from nnhal.client.aio.prepared_model import PreparedModel
 from nnhal.client.aio.reconnect import ReconnectingSession
 from nnhal.client.core.arguments import ModelSource, enum_value
 from nnhal.client.core.buffers import Roles, allocation, check_roles
 from nnhal.client.core.cache import ClientCacheFolder, PreparationSpec, SharedDeadline, stored_entry
 from nnhal.client.core.handles import description
+from nnhal.client.core.named_models import NamedSpec
 from nnhal.client.fallback.preparation import PreparationArguments
 from nnhal.types import (
     BackendInfo,
@@ -31,10 +32,11 @@ from nnhal.types import (
     ExecutionPreference,
     Extension,
     Model,
+    ModelEntry,
     Placement,
     Priority,
 )
-from nnhal.v1 import cache_pb2, device_pb2
+from nnhal.v1 import cache_pb2, device_pb2, models_pb2
 
 
 class DeviceQueries:
@@ -141,6 +143,63 @@ class DeviceQueries:
             return PreparedModel(self._session, spec, connection, notify)
 
         return await self._session.repeat(prepare_on, deadline)
+
+    async def models(self) -> list[ModelEntry]:
+        """Return the models that the service has by name, as far as this client may use them."""
+
+        async def ask(connection: Connection) -> models_pb2.ListModelsResponse:
+            request = models_pb2.ListModelsRequest(session=connection.session)
+            return await connection.call(connection.models.List, request)
+
+        response = await self._session.repeat(ask, SharedDeadline(None))
+        return list(map(wire.to_model_entry, response.models))
+
+    async def model(self, name: str, version: int | None = None, *, deadline: float | None = None) -> PreparedModel:
+        """Return a model that the service has by name, prepared on the device that its configuration names.
+
+        It stays the same when the service gets a newer version.
+
+        Args:
+            name: name of the model.
+            version: version, by default the newest one that can be loaded.
+            deadline: seconds from now, if the service has to load it first.
+
+        Raises:
+            HalError: there is no such model, or it cannot be used; MISSED_DEADLINE_*.
+        """
+        spec, end = NamedSpec.of(name, version), SharedDeadline(deadline)
+
+        async def prepare_on(connection: Connection) -> PreparedModel:
+            response = await prepare_named(connection, spec, end)
+            return PreparedModel(self._session, spec.described(response), connection, response.notify)
+
+        return await self._session.repeat(prepare_on, end)
+
+    async def load_model(self, name: str) -> None:
+        """Have the service load the current files of a model by name, for all clients.
+
+        Raises:
+            HalError: there is no such model, or it cannot be loaded; or this client may not do that.
+        """
+
+        async def load(connection: Connection) -> models_pb2.LoadModelResponse:
+            request = models_pb2.LoadModelRequest(session=connection.session, name=name)
+            return await connection.call(connection.models.Load, request)
+
+        await self._session.repeat(load, SharedDeadline(None))
+
+    async def unload_model(self, name: str) -> None:
+        """Have the service take no more work for a model by name, until it is loaded. Prepared models go on.
+
+        Raises:
+            HalError: there is no such model, or this client may not do that.
+        """
+
+        async def unload(connection: Connection) -> models_pb2.UnloadModelResponse:
+            request = models_pb2.UnloadModelRequest(session=connection.session, name=name)
+            return await connection.call(connection.models.Unload, request)
+
+        await self._session.repeat(unload, SharedDeadline(None))
 
     async def prepare_with_files(
         self,

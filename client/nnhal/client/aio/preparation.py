@@ -21,9 +21,10 @@ from nnhal.client.core.cache import (
     stored_entry,
 )
 from nnhal.client.core.memory import move_large_values
+from nnhal.client.core.named_models import NamedSpec
 from nnhal.errors import HalError
 from nnhal.types import CacheState, ErrorStatus, Model
-from nnhal.v1 import cache_pb2, device_pb2, types_pb2
+from nnhal.v1 import cache_pb2, device_pb2, models_pb2, types_pb2
 
 _log = logging.getLogger(__name__)
 
@@ -152,7 +153,7 @@ class ServiceCacheFiles:
 
 async def prepare(
     connection: Connection,
-    spec: PreparationSpec,
+    spec: PreparationSpec | NamedSpec,
     call: PreparationCall,
     deadline: SharedDeadline,
     *,
@@ -160,11 +161,15 @@ async def prepare(
 ) -> device_pb2.Notify:
     """Prepare a model: from the cache if possible, without sending it. On a miss, it is sent and saved.
 
+    A model by name is prepared by the service alone.
+
     `deadline` is that of the whole preparation. With `again`, the model may have changed since the spec was made.
 
     Raises:
         HalError: a call failed. Other failures of the preparation are in the returned message.
     """
+    if isinstance(spec, NamedSpec):
+        return (await prepare_named(connection, spec, deadline)).notify
     preparation = _Preparation(connection, spec, call, deadline, again)
     if spec.folder is not None:
         try:
@@ -174,6 +179,17 @@ async def prepare(
     if not spec.uses_cache or spec.folder is not None:
         return await preparation.compile(None)
     return await preparation.with_store()
+
+
+async def prepare_named(
+    connection: Connection, spec: NamedSpec, deadline: SharedDeadline
+) -> models_pb2.PrepareNamedModelResponse:
+    """Prepare a model that the service has.
+
+    Raises:
+        HalError: there is no such model, or it cannot be used.
+    """
+    return await connection.call(connection.models.Prepare, spec.request(connection.session, deadline))
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from nnhal.client.core.buffers import allocation
 from nnhal.client.core.cache import NO_DEADLINE, PreparationSpec, SharedDeadline
 from nnhal.client.core.fences import FencedInputs, FencedLaunch
 from nnhal.client.core.handles import AsyncCloseable
+from nnhal.client.core.named_models import NamedSpec
 from nnhal.client.core.prepared_model import (
     PreparedModelBase,
     RemoteModel,
@@ -39,6 +40,7 @@ from nnhal.client.core.prepared_model import (
 from nnhal.client.core.profile import ExecutionProfile
 from nnhal.client.core.streams import StreamIO
 from nnhal.errors import HalError
+from nnhal.types import Model
 from nnhal.v1 import device_pb2
 
 
@@ -49,7 +51,11 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
     """
 
     def __init__(
-        self, session: ReconnectingSession, spec: PreparationSpec, connection: Connection, notify: device_pb2.Notify
+        self,
+        session: ReconnectingSession,
+        spec: PreparationSpec | NamedSpec,
+        connection: Connection,
+        notify: device_pb2.Notify,
     ) -> None:
         super().__init__(notify, spec.model, spec.device, connection.discard)
         self._session = session
@@ -128,6 +134,16 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
             return await self.execute_buffered(remote, execution, end.remaining, measure_timing, loop_timeout)
 
         return await self._session.repeat(execute_on, end)
+
+    @property
+    def model(self) -> Model:
+        """The model that was prepared. One that the service has by name comes without its operations."""
+        return self._spec.model
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of classes that the service has for a model by name, or ()."""
+        return self._spec.labels if isinstance(self._spec, NamedSpec) else ()
 
     def belongs_to(self, session: ReconnectingSession) -> bool:
         """Return whether the model was prepared by the device with a session."""

@@ -14,13 +14,14 @@ from nnhal.client.core.arguments import ModelSource, enum_value
 from nnhal.client.core.buffers import Roles, allocation, check_roles
 from nnhal.client.core.cache import ClientCacheFolder, PreparationSpec, SharedDeadline, stored_entry
 from nnhal.client.core.handles import description
+from nnhal.client.core.named_models import NamedSpec
 from nnhal.client.fallback.preparation import PreparationArguments
 from nnhal.client.sync.buffer import Buffer
 from nnhal.client.sync.concurrency import run_blocking
 from nnhal.client.sync.connection import Connection
 from nnhal.client.sync.fence import OwnFence, create_fence
 from nnhal.client.sync.grpc_calls import PreparationCall
-from nnhal.client.sync.preparation import device_version, load_model, model_message, prepare
+from nnhal.client.sync.preparation import device_version, load_model, model_message, prepare, prepare_named
 from nnhal.client.sync.prepared_model import PreparedModel
 from nnhal.client.sync.reconnect import ReconnectingSession
 from nnhal.types import (
@@ -32,10 +33,11 @@ from nnhal.types import (
     ExecutionPreference,
     Extension,
     Model,
+    ModelEntry,
     Placement,
     Priority,
 )
-from nnhal.v1 import cache_pb2, device_pb2
+from nnhal.v1 import cache_pb2, device_pb2, models_pb2
 
 
 class DeviceQueries:
@@ -140,6 +142,63 @@ class DeviceQueries:
             return PreparedModel(self._session, spec, connection, notify)
 
         return self._session.repeat(prepare_on, deadline)
+
+    def models(self) -> list[ModelEntry]:
+        """Return the models that the service has by name, as far as this client may use them."""
+
+        def ask(connection: Connection) -> models_pb2.ListModelsResponse:
+            request = models_pb2.ListModelsRequest(session=connection.session)
+            return connection.call(connection.models.List, request)
+
+        response = self._session.repeat(ask, SharedDeadline(None))
+        return list(map(wire.to_model_entry, response.models))
+
+    def model(self, name: str, version: int | None = None, *, deadline: float | None = None) -> PreparedModel:
+        """Return a model that the service has by name, prepared on the device that its configuration names.
+
+        It stays the same when the service gets a newer version.
+
+        Args:
+            name: name of the model.
+            version: version, by default the newest one that can be loaded.
+            deadline: seconds from now, if the service has to load it first.
+
+        Raises:
+            HalError: there is no such model, or it cannot be used; MISSED_DEADLINE_*.
+        """
+        spec, end = NamedSpec.of(name, version), SharedDeadline(deadline)
+
+        def prepare_on(connection: Connection) -> PreparedModel:
+            response = prepare_named(connection, spec, end)
+            return PreparedModel(self._session, spec.described(response), connection, response.notify)
+
+        return self._session.repeat(prepare_on, end)
+
+    def load_model(self, name: str) -> None:
+        """Have the service load the current files of a model by name, for all clients.
+
+        Raises:
+            HalError: there is no such model, or it cannot be loaded; or this client may not do that.
+        """
+
+        def load(connection: Connection) -> models_pb2.LoadModelResponse:
+            request = models_pb2.LoadModelRequest(session=connection.session, name=name)
+            return connection.call(connection.models.Load, request)
+
+        self._session.repeat(load, SharedDeadline(None))
+
+    def unload_model(self, name: str) -> None:
+        """Have the service take no more work for a model by name, until it is loaded. Prepared models go on.
+
+        Raises:
+            HalError: there is no such model, or this client may not do that.
+        """
+
+        def unload(connection: Connection) -> models_pb2.UnloadModelResponse:
+            request = models_pb2.UnloadModelRequest(session=connection.session, name=name)
+            return connection.call(connection.models.Unload, request)
+
+        self._session.repeat(unload, SharedDeadline(None))
 
     def prepare_with_files(
         self,

@@ -19,12 +19,13 @@ from nnhal.client.core.cache import (
     stored_entry,
 )
 from nnhal.client.core.memory import move_large_values
+from nnhal.client.core.named_models import NamedSpec
 from nnhal.client.sync.concurrency import run_blocking
 from nnhal.client.sync.connection import Connection
 from nnhal.client.sync.grpc_calls import PreparationCall
 from nnhal.errors import HalError
 from nnhal.types import CacheState, ErrorStatus, Model
-from nnhal.v1 import cache_pb2, device_pb2, types_pb2
+from nnhal.v1 import cache_pb2, device_pb2, models_pb2, types_pb2
 
 _log = logging.getLogger(__name__)
 
@@ -153,7 +154,7 @@ class ServiceCacheFiles:
 
 def prepare(
     connection: Connection,
-    spec: PreparationSpec,
+    spec: PreparationSpec | NamedSpec,
     call: PreparationCall,
     deadline: SharedDeadline,
     *,
@@ -161,11 +162,15 @@ def prepare(
 ) -> device_pb2.Notify:
     """Prepare a model: from the cache if possible, without sending it. On a miss, it is sent and saved.
 
+    A model by name is prepared by the service alone.
+
     `deadline` is that of the whole preparation. With `again`, the model may have changed since the spec was made.
 
     Raises:
         HalError: a call failed. Other failures of the preparation are in the returned message.
     """
+    if isinstance(spec, NamedSpec):
+        return (prepare_named(connection, spec, deadline)).notify
     preparation = _Preparation(connection, spec, call, deadline, again)
     if spec.folder is not None:
         try:
@@ -175,6 +180,17 @@ def prepare(
     if not spec.uses_cache or spec.folder is not None:
         return preparation.compile(None)
     return preparation.with_store()
+
+
+def prepare_named(
+    connection: Connection, spec: NamedSpec, deadline: SharedDeadline
+) -> models_pb2.PrepareNamedModelResponse:
+    """Prepare a model that the service has.
+
+    Raises:
+        HalError: there is no such model, or it cannot be used.
+    """
+    return connection.call(connection.models.Prepare, spec.request(connection.session, deadline))
 
 
 @dataclass(frozen=True)

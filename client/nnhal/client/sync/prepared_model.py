@@ -20,6 +20,7 @@ from nnhal.client.core.buffers import allocation
 from nnhal.client.core.cache import NO_DEADLINE, PreparationSpec, SharedDeadline
 from nnhal.client.core.fences import FencedInputs, FencedLaunch
 from nnhal.client.core.handles import Closeable
+from nnhal.client.core.named_models import NamedSpec
 from nnhal.client.core.prepared_model import (
     PreparedModelBase,
     RemoteModel,
@@ -40,6 +41,7 @@ from nnhal.client.sync.reconnect import ReconnectingSession
 from nnhal.client.sync.reusable import Execution
 from nnhal.client.sync.stream import DeviceStates, Stream
 from nnhal.errors import HalError
+from nnhal.types import Model
 from nnhal.v1 import device_pb2
 
 
@@ -50,7 +52,11 @@ class PreparedModel(PreparedModelBase, Closeable):
     """
 
     def __init__(
-        self, session: ReconnectingSession, spec: PreparationSpec, connection: Connection, notify: device_pb2.Notify
+        self,
+        session: ReconnectingSession,
+        spec: PreparationSpec | NamedSpec,
+        connection: Connection,
+        notify: device_pb2.Notify,
     ) -> None:
         super().__init__(notify, spec.model, spec.device, connection.discard)
         self._session = session
@@ -127,6 +133,16 @@ class PreparedModel(PreparedModelBase, Closeable):
             return self.execute_buffered(remote, execution, end.remaining, measure_timing, loop_timeout)
 
         return self._session.repeat(execute_on, end)
+
+    @property
+    def model(self) -> Model:
+        """The model that was prepared. One that the service has by name comes without its operations."""
+        return self._spec.model
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of classes that the service has for a model by name, or ()."""
+        return self._spec.labels if isinstance(self._spec, NamedSpec) else ()
 
     def belongs_to(self, session: ReconnectingSession) -> bool:
         """Return whether the model was prepared by the device with a session."""

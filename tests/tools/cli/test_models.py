@@ -1,0 +1,50 @@
+"""`nnhal models`, and `nnhal run` with the name of a model."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nnhal_tools.demo import digits
+from tests.end_to_end.support.service_process import start_service, stop_service
+from tests.service.repository.model_files import put
+from tests.tools.cli.command import assert_fails, invoke
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("names")
+    put(folder / "models/digits/3/model.tflite", Path(digits.MODEL).read_bytes())
+    put(folder / "models/digits/config.toml", f"labels = {[f'the digit {i}' for i in range(10)]}".encode())
+    put(folder / "models/broken.tflite", b"no model")
+    service = start_service(folder, "--models", str(folder / "models"))
+    yield service.target
+    stop_service(service)
+
+
+def test_models_are_listed(target: str) -> None:
+    result = invoke("models", "list", "--target", target)
+    assert result.exit_code == 1
+    assert "available  digits 3" in result.stdout or "ready      digits 3" in result.stdout
+    assert "failed     broken 1: is not a .tflite file" in result.stdout
+    rows = json.loads(invoke("models", "list", "--target", target, "--json").stdout)
+    assert [(row["name"], row["version"]) for row in rows] == [("broken", 1), ("digits", 3)]
+
+
+def test_models_are_loaded_and_unloaded(target: str) -> None:
+    assert invoke("models", "unload", "digits", "--target", target).stdout == "unloaded digits\n"
+    assert_fails(invoke("run", "digits", "--target", target), 1, "model 'digits' is unloaded")
+    assert invoke("models", "load", "digits", "--target", target).stdout == "loaded digits\n"
+    assert_fails(invoke("models", "load", "other", "--target", target), 1, "'other' is not found")
+
+
+def test_model_runs_by_name(target: str) -> None:
+    result = invoke("run", "digits", "--target", target)
+    assert result.exit_code == 0, result.output
+    assert "the digit" in result.stdout and "inputs: random" in result.stdout
+
+
+def test_service_without_models(tmp_path: Path) -> None:
+    result = invoke("models", "list")
+    assert (result.exit_code, result.stdout) == (0, "the service has no models by name\n")

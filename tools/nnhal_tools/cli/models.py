@@ -1,0 +1,67 @@
+"""`nnhal models`: the models that a service has by name."""
+
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from nnhal_tools.cli.console import make_console, print_json, print_text, show_connecting
+from nnhal_tools.cli.errors import FAILED
+from nnhal_tools.cli.options import CONNECT_S, Json, Target
+from nnhal_tools.cli.security_options import with_security
+
+if TYPE_CHECKING:
+    from nnhal.types import ModelEntry
+
+ModelName: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="The name of the model.")]
+
+models = typer.Typer(help="List, load and unload the models that a service has by name.", no_args_is_help=True)
+
+
+@models.command("list")
+@with_security
+def list_(target: Target = None, as_json: Json = False) -> None:
+    """Show each version of each model: whether it is ready, and why not.
+
+    The exit code is 1 if the files of one cannot be loaded.
+    """
+    import nnhal
+
+    with show_connecting(target), nnhal.connect(target, timeout=CONNECT_S) as device:
+        rows = [_to_row(entry) for entry in device.models()]
+    if as_json:
+        print_json(rows)
+    else:
+        console = make_console()
+        for row in rows:
+            reason = f": {row['reason']}" if row["reason"] else ""
+            print_text(console, f"{row['state']:10} {row['name']} {row['version']}{reason}")
+        if not rows:
+            print_text(console, "the service has no models by name")
+    if any(row["reason"] for row in rows):
+        raise typer.Exit(FAILED)
+
+
+@models.command()
+@with_security
+def load(name: ModelName, target: Target = None) -> None:
+    """Load the current files of a model now, for all clients."""
+    import nnhal
+
+    with show_connecting(target), nnhal.connect(target, timeout=CONNECT_S) as device:
+        device.load_model(name)
+    typer.echo(f"loaded {name}")
+
+
+@models.command()
+@with_security
+def unload(name: ModelName, target: Target = None) -> None:
+    """Make a model unavailable for new work, until it is loaded."""
+    import nnhal
+
+    with show_connecting(target), nnhal.connect(target, timeout=CONNECT_S) as device:
+        device.unload_model(name)
+    typer.echo(f"unloaded {name}")
+
+
+def _to_row(entry: "ModelEntry") -> dict[str, object]:
+    return {"name": entry.name, "version": entry.version, "state": entry.state.name.lower(), "reason": entry.reason}
