@@ -69,7 +69,7 @@ class ModelsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Prepare(self, request, context):
-        """Returns a prepared model. It is loaded first if nobody has used it. NOT_FOUND if there is no such model or version,
+        """Returns a prepared model. It is loaded first if it is not in memory. NOT_FOUND if there is no such model or version,
         UNAVAILABLE if it cannot be loaded.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -36,7 +36,7 @@ class ModelsStub:
     List: _grpc.UnaryUnaryMultiCallable[_models_pb2.ListModelsRequest, _models_pb2.ListModelsResponse]
     """Lists the models that the identity of the session may use."""
     Prepare: _grpc.UnaryUnaryMultiCallable[_models_pb2.PrepareNamedModelRequest, _models_pb2.PrepareNamedModelResponse]
-    """Returns a prepared model. It is loaded first if nobody has used it. NOT_FOUND if there is no such model or version,
+    """Returns a prepared model. It is loaded first if it is not in memory. NOT_FOUND if there is no such model or version,
     UNAVAILABLE if it cannot be loaded.
     """
     Load: _grpc.UnaryUnaryMultiCallable[_models_pb2.LoadModelRequest, _models_pb2.LoadModelResponse]
@@ -52,7 +52,7 @@ class ModelsAsyncStub(ModelsStub):
     List: _aio.UnaryUnaryMultiCallable[_models_pb2.ListModelsRequest, _models_pb2.ListModelsResponse]  # type: ignore[assignment]
     """Lists the models that the identity of the session may use."""
     Prepare: _aio.UnaryUnaryMultiCallable[_models_pb2.PrepareNamedModelRequest, _models_pb2.PrepareNamedModelResponse]  # type: ignore[assignment]
-    """Returns a prepared model. It is loaded first if nobody has used it. NOT_FOUND if there is no such model or version,
+    """Returns a prepared model. It is loaded first if it is not in memory. NOT_FOUND if there is no such model or version,
     UNAVAILABLE if it cannot be loaded.
     """
     Load: _aio.UnaryUnaryMultiCallable[_models_pb2.LoadModelRequest, _models_pb2.LoadModelResponse]  # type: ignore[assignment]
@@ -77,7 +77,7 @@ class ModelsServicer(metaclass=_abc_1.ABCMeta):
         request: _models_pb2.PrepareNamedModelRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_models_pb2.PrepareNamedModelResponse, _abc.Awaitable[_models_pb2.PrepareNamedModelResponse]]:
-        """Returns a prepared model. It is loaded first if nobody has used it. NOT_FOUND if there is no such model or version,
+        """Returns a prepared model. It is loaded first if it is not in memory. NOT_FOUND if there is no such model or version,
         UNAVAILABLE if it cannot be loaded.
         """
 

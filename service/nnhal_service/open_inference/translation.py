@@ -13,7 +13,7 @@ import numpy as np
 from nnhal.errors import HalError, invalid_argument
 from nnhal.types import OMITTED, Bytes, ErrorKind, ErrorStatus, NamedModelState, Priority
 from nnhal_service.repository.repository import IndexEntry, unknown_model
-from nnhal_service.repository.served_model import ServedModel, TensorSpec
+from nnhal_service.repository.served_model import NamedTensor, ServedModel
 
 DATATYPES: Mapping[str, np.dtype[Any]] = {
     "BOOL": np.dtype(np.bool_),
@@ -141,7 +141,7 @@ def version_number(name: str, version: str) -> int | None:
     return int(version)
 
 
-def datatype(spec: TensorSpec) -> str:
+def datatype(spec: NamedTensor) -> str:
     """Return the datatype of a tensor.
 
     Raises:
@@ -153,7 +153,7 @@ def datatype(spec: TensorSpec) -> str:
     return name
 
 
-def quantization(spec: TensorSpec) -> dict[str, ParameterValue]:
+def quantization(spec: NamedTensor) -> dict[str, ParameterValue]:
     """Return scale and zero point of a tensor, as parameters; none without quantization."""
     return {"scale": spec.scale, "zero_point": spec.zero_point} if spec.scale else {}
 
@@ -182,7 +182,7 @@ def order_inputs(served: ServedModel, inputs: Sequence[InputTensor]) -> list[Inp
     return [by_name[name] for name in expected]
 
 
-def _check_input(model: str, spec: TensorSpec, tensor: InputTensor) -> None:
+def _check_input(model: str, spec: NamedTensor, tensor: InputTensor) -> None:
     if tensor.datatype != (expected := datatype(spec)):
         raise invalid_argument(
             f"inference input '{spec.name}' data-type is '{tensor.datatype}', but model '{model}' expects '{expected}'"
@@ -213,7 +213,7 @@ def _text(shape: Sequence[int]) -> str:
     return f"[{','.join(map(str, shape))}]"
 
 
-def to_device(spec: TensorSpec, data: Bytes) -> Bytes:
+def to_device(spec: NamedTensor, data: Bytes) -> Bytes:
     """Return the bytes of a value with the type of the device.
 
     Raises:
@@ -228,7 +228,7 @@ def to_device(spec: TensorSpec, data: Bytes) -> Bytes:
     return converted.view(np.uint8)
 
 
-def from_device(spec: TensorSpec, data: Bytes) -> Bytes:
+def from_device(spec: NamedTensor, data: Bytes) -> Bytes:
     """Return the bytes of an output of the device with the type of the file."""
     if spec.dtype == spec.device_dtype:
         return data
@@ -252,12 +252,12 @@ def output_positions(served: ServedModel, outputs: Sequence[RequestedOutput]) ->
     return [(names.index(output.name), output) for output in outputs]
 
 
-def output_tensor(spec: TensorSpec, shape: tuple[int, ...], data: Bytes) -> OutputTensor:
+def output_tensor(spec: NamedTensor, shape: tuple[int, ...], data: Bytes) -> OutputTensor:
     """Return an output of the device as a tensor of the protocol."""
     return OutputTensor(spec.name, datatype(spec), shape, from_device(spec, data))
 
 
-def classification(spec: TensorSpec, data: Bytes, classes: int, labels: Sequence[str]) -> OutputTensor:
+def classification(spec: NamedTensor, data: Bytes, classes: int, labels: Sequence[str]) -> OutputTensor:
     """Return the best classes of an output of the device: texts "score:index:label", as Triton's extension says."""
     scores = np.frombuffer(from_device(spec, data).data, spec.dtype)
     best = np.argsort(-scores.astype(np.float64), kind="stable")[:classes]

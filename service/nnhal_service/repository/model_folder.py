@@ -98,7 +98,7 @@ class ModelFolder:
         return found
 
     def read(self, file: FoundFile, sha256: str = "") -> tuple[Bytes, Mark]:
-        """Return the current contents of a file in private memory, so that nobody can change them, and their numbers.
+        """Return the current contents of a file in private memory, where they cannot change, and their numbers.
 
         Raises:
             UnusableFileError: it leads out of the folder, is being written, or does not have the digest.

@@ -38,7 +38,7 @@ _NO_GRAPH = Subgraph((), (), (), ())
 _LASTING = (ErrorStatus.INVALID_ARGUMENT, ErrorStatus.GENERAL_FAILURE, ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT)
 
 
-class LoadError(Exception):
+class ModelLoadError(Exception):
     """A model that cannot be loaded, with the reason.
 
     Attributes:
@@ -52,7 +52,7 @@ class LoadError(Exception):
         self.has_vanished = has_vanished
 
 
-class LoadSource(NamedTuple):
+class VersionFiles(NamedTuple):
     """Files of one version of a model."""
 
     name: str
@@ -96,20 +96,20 @@ class ModelLoader:
         except UnusableFileError:
             return False
 
-    def check(self, source: LoadSource) -> None:
+    def check(self, source: VersionFiles) -> None:
         """Import a model without preparing it.
 
         Raises:
-            LoadError: it cannot be loaded.
+            ModelLoadError: it cannot be loaded.
         """
         with _load_errors():
             self._read(source)
 
-    def load(self, source: LoadSource) -> ServedModel:
+    def load(self, source: VersionFiles) -> ServedModel:
         """Load a model, and log how.
 
         Raises:
-            LoadError: it cannot be loaded.
+            ModelLoadError: it cannot be loaded.
         """
         started = time.perf_counter()
         with _load_errors():
@@ -123,7 +123,7 @@ class ModelLoader:
         event("model-loaded", model=source.name, version=source.version, cache=cache, ms=ms)
         return served
 
-    def _read(self, source: LoadSource) -> _ReadModel:
+    def _read(self, source: VersionFiles) -> _ReadModel:
         config = self.folder.read_config(source.config)
         self.devices.get(config.device)
         data, mark = self.folder.read(source.file, config.sha256.get(source.version, ""))
@@ -165,22 +165,22 @@ def _outcome(outcomes: "SimpleQueue[Outcome]", launch: Callable[[], None]) -> Ou
 
 @contextmanager
 def _load_errors() -> Iterator[None]:
-    """Turn what goes wrong in the body into a LoadError."""
+    """Turn what goes wrong in the body into a ModelLoadError."""
     try:
         yield
     except VanishedFileError as error:
-        raise LoadError(str(error), is_lasting=False, has_vanished=True) from error
+        raise ModelLoadError(str(error), is_lasting=False, has_vanished=True) from error
     except (UnusableFileError, TfliteError) as error:
-        raise LoadError(str(error)) from error
+        raise ModelLoadError(str(error)) from error
     except HalError as error:
-        raise LoadError(error.reason, is_lasting=error.status in _LASTING) from error
+        raise ModelLoadError(error.reason, is_lasting=error.status in _LASTING) from error
     except MemoryError:
-        raise LoadError("there is not enough memory", is_lasting=False) from None
+        raise ModelLoadError("there is not enough memory", is_lasting=False) from None
     except Exception as error:  # a file that confuses the import must not end the thread that loads
-        raise LoadError(f"the import failed: {exception_text(error)}") from error
+        raise ModelLoadError(f"the import failed: {exception_text(error)}") from error
 
 
-def _served(source: LoadSource, read: _ReadModel, prepared: PreparedModel) -> ServedModel:
+def _served(source: VersionFiles, read: _ReadModel, prepared: PreparedModel) -> ServedModel:
     model, graph = read.model, read.report.graph
     count = len(model.states)
     inputs, outputs = (

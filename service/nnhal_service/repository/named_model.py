@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from nnhal_service.repository.model_folder import FoundModel
-from nnhal_service.repository.model_loader import LoadSource
+from nnhal_service.repository.model_loader import VersionFiles
 from nnhal_service.repository.served_model import ServedModel
 from nnhal_service.repository.shared_choices import NO_CHOICE, Choice
 
@@ -24,7 +24,7 @@ class NamedVersion:
         loading: result of the load in progress; None if there is none.
     """
 
-    source: LoadSource
+    source: VersionFiles
     served: ServedModel | None = None
     failure: str = ""
     is_settled: bool = True
@@ -72,7 +72,7 @@ class NamedModel:
         for number in self.versions.keys() - found.versions.keys():
             del self.versions[number]
         for number, file in found.versions.items():
-            source = LoadSource(self.name, number, file, found.config)
+            source = VersionFiles(self.name, number, file, found.config)
             version = self.versions.setdefault(number, NamedVersion(source, is_settled=is_first))
             if version.source.marks == source.marks:
                 version.is_settled = True
@@ -104,7 +104,7 @@ class NamedModel:
                 yield version
 
     def unchecked(self) -> Iterator[NamedVersion]:
-        """Yield the versions that nobody knows to be valid or not."""
+        """Yield the versions that were neither loaded nor checked."""
         yield from (each for each in self.versions.values() if not (each.is_checked or each.served or each.failure))
 
     def carry_out(self, choice: Choice) -> None:

@@ -17,7 +17,7 @@ from nnhal.types import ErrorKind, ErrorStatus, NamedModelState
 from nnhal_service.log import event
 from nnhal_service.metrics import catalog
 from nnhal_service.metrics.snapshot import Snapshot
-from nnhal_service.repository.model_loader import LoadError, LoadSource, ModelLoader
+from nnhal_service.repository.model_loader import ModelLoader, ModelLoadError, VersionFiles
 from nnhal_service.repository.named_model import NamedModel, NamedVersion
 from nnhal_service.repository.served_model import ServedModel
 from nnhal_service.repository.shared_choices import SharedChoices
@@ -108,7 +108,7 @@ class Repository:
                 version.is_pinned = version.is_pinned or number is not None
                 try:
                     return _result(self._begin_load(version), name, timeout_s)
-                except LoadError as error:
+                except ModelLoadError as error:
                     reasons.append(f"version {version.source.version}: {error}")
                     if error.has_vanished:  # another version may have taken its place
                         self._try_scan()
@@ -181,7 +181,7 @@ class Repository:
         self._carry_out_choices()
         try:
             _result(self._begin_load(self._candidates(name, None)[0]), name, timeout_s)
-        except LoadError as error:
+        except ModelLoadError as error:
             raise UnavailableModelError(f"model {name!r} cannot be loaded: {error}") from error
 
     def unload(self, name: str) -> None:
@@ -246,18 +246,18 @@ class Repository:
             models = [model for model in self._models.values() if not model.problem and not model.choice.is_unloaded]
             wanted = [version for model in models for version in model.wanted()]
         for loading in [self._begin_load(version) for version in wanted]:
-            with suppress(LoadError, CancelledError):
+            with suppress(ModelLoadError, CancelledError):
                 loading.result()
         for version in [version for model in models for version in model.unchecked()] if self._loads_ahead else ():
             if not self._closing.is_set():
                 self._check_version(version)
 
     def _check_version(self, version: NamedVersion) -> None:
-        """Find out whether a version that nobody uses could be loaded."""
+        """Find out whether a version that no client uses could be loaded."""
         source = version.source
         try:
             self._loader.check(source)
-        except LoadError as error:
+        except ModelLoadError as error:
             self._note_failure(version, source, error)
         with self._lock:
             version.is_checked = version.is_checked or version.source == source
@@ -274,15 +274,15 @@ class Repository:
             if served is not None and (version.is_current or version.failure or not version.is_settled):
                 return _done(served)
             if version.failure:
-                return _failed(LoadError(version.failure))
+                return _failed(ModelLoadError(version.failure))
             version.loading = self._pool.submit(self._load, version, version.source)
             return version.loading
 
-    def _load(self, version: NamedVersion, source: LoadSource) -> ServedModel:
+    def _load(self, version: NamedVersion, source: VersionFiles) -> ServedModel:
         served = None
         try:
             served = self._loader.load(source)
-        except LoadError as error:
+        except ModelLoadError as error:
             self._note_failure(version, source, error)
             raise
         finally:
@@ -294,7 +294,7 @@ class Repository:
                     self._publish()
         return served
 
-    def _note_failure(self, version: NamedVersion, source: LoadSource, error: LoadError) -> None:
+    def _note_failure(self, version: NamedVersion, source: VersionFiles, error: ModelLoadError) -> None:
         event("model-failed", logging.WARNING, model=source.name, version=source.version, reason=error)
         with self._lock:
             if version.source == source and error.is_lasting:
@@ -348,7 +348,7 @@ def _done(served: ServedModel) -> "Future[ServedModel]":
     return done
 
 
-def _failed(error: LoadError) -> "Future[ServedModel]":
+def _failed(error: ModelLoadError) -> "Future[ServedModel]":
     failed: Future[ServedModel] = Future()
     failed.set_exception(error)
     return failed

@@ -15,7 +15,7 @@ from nnhal_service.repository.model_folder import Mark
 
 
 @dataclass(frozen=True, slots=True)
-class TensorSpec:
+class NamedTensor:
     """Input or output of a model, as its file describes it.
 
     Attributes:
@@ -40,7 +40,7 @@ class ServedModel:
     Attributes:
         model: the graph's names, states and extensions, without its operations and constants.
         inputs, outputs: tensors of the file, without the states.
-        marks: numbers of the files that it was loaded from, see `LoadSource`.
+        marks: numbers of the files that it was loaded from, see `VersionFiles`.
     """
 
     name: str
@@ -48,23 +48,23 @@ class ServedModel:
     config: ModelConfig
     model: Model
     prepared: PreparedModel
-    inputs: tuple[TensorSpec, ...]
-    outputs: tuple[TensorSpec, ...]
+    inputs: tuple[NamedTensor, ...]
+    outputs: tuple[NamedTensor, ...]
     marks: tuple[Mark, Mark]
 
 
 def tensor_specs(
     names: Sequence[str], tensors: Sequence[Tensor], operands: Sequence[Operand], model: Model
-) -> tuple[TensorSpec, ...]:
+) -> tuple[NamedTensor, ...]:
     """Return the descriptions of inputs or outputs. The states among the operands follow the tensors of the file."""
     elements = element_dtypes(model.extension_name_to_prefix)
     return tuple(_spec(*each, elements) for each in zip(names, tensors, operands, strict=False))
 
 
-def _spec(name: str, tensor: Tensor, operand: Operand, elements: dict[int, np.dtype[Any]]) -> TensorSpec:
+def _spec(name: str, tensor: Tensor, operand: Operand, elements: dict[int, np.dtype[Any]]) -> NamedTensor:
     dtype = TENSOR_DTYPES[tensor.type]
     is_quantized = len(tensor.scales) == 1
-    return TensorSpec(
+    return NamedTensor(
         name,
         dtype,
         elements.get(operand.type) or DTYPES.get(operand.type, dtype),

@@ -36,7 +36,7 @@ from nnhal_service.open_inference.translation import (
 )
 from nnhal_service.repository.access import require_management, require_model
 from nnhal_service.repository.repository import Repository
-from nnhal_service.repository.served_model import TensorSpec
+from nnhal_service.repository.served_model import NamedTensor
 from nnhal_service.requests.service_parts import ServiceParts
 from nnhal_service.rpc.servicer import ServicerBase, UnaryCall
 
@@ -211,7 +211,7 @@ def _require_repository(name: str) -> None:
         raise unknown_repository(name)
 
 
-def _data_type(spec: TensorSpec) -> messages.DataType.ValueType:
+def _data_type(spec: NamedTensor) -> messages.DataType.ValueType:
     return messages.DataType.Value(f"TYPE_{datatype(spec)}")
 
 
@@ -305,7 +305,7 @@ def encode_response(run: ModelRun, request: InferRequest, tensors: Iterable[Outp
     return b"".join(parts)
 
 
-def _tensor_metadata(spec: TensorSpec) -> messages.ModelMetadataResponse.TensorMetadata:
+def _tensor_metadata(spec: NamedTensor) -> messages.ModelMetadataResponse.TensorMetadata:
     metadata = messages.ModelMetadataResponse.TensorMetadata(name=spec.name, datatype=datatype(spec), shape=spec.shape)
     for name, value in quantization(spec).items():
         if isinstance(value, float):

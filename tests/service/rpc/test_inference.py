@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
@@ -53,7 +54,7 @@ def stub(server: Server) -> Iterator[GRPCInferenceServiceStub]:
         yield GRPCInferenceServiceStub(channel)
 
 
-def infer_request(value: AnyArray, model: str = "add", datatype: str = "FP32", **more: str) -> Infer:
+def infer_request(value: AnyArray, model: str = "add", datatype: str = "FP32", **more: Any) -> Infer:
     request = Infer(model_name=model, raw_input_contents=[value.tobytes()], **more)
     request.inputs.add(name="x", datatype=datatype, shape=value.shape)
     return request
@@ -61,7 +62,7 @@ def infer_request(value: AnyArray, model: str = "add", datatype: str = "FP32", *
 
 def output(response: messages.ModelInferResponse, dtype: type = np.float32) -> list[float]:
     (raw,) = response.raw_output_contents
-    return np.frombuffer(raw, dtype).tolist()
+    return list(np.frombuffer(raw, dtype))
 
 
 def test_health_and_metadata(stub: GRPCInferenceServiceStub) -> None:
@@ -222,13 +223,14 @@ def test_identities(tmp_path: Path) -> None:
         assert [model.name for model in stub.RepositoryIndex(index, metadata=b).models] == ["secret", "seen"]
         assert output(stub.ModelInfer(infer_request(ONES, "seen"), metadata=a)) == [2, 2]
         unload = messages.RepositoryModelUnloadRequest(model_name="seen")
-        for call, message, metadata, code in (
+        refused: list[tuple[Any, Any, Any, grpc.StatusCode]] = [
             (stub.ModelInfer, infer_request(ONES, "secret"), a, grpc.StatusCode.PERMISSION_DENIED),
             (stub.RepositoryModelUnload, unload, a, grpc.StatusCode.PERMISSION_DENIED),
             (stub.ModelInfer, infer_request(ONES, "seen"), (), grpc.StatusCode.UNAUTHENTICATED),
-        ):
+        ]
+        for call, message, metadata, code in refused:
             with pytest.raises(grpc.RpcError) as caught:
-                call(message, metadata=metadata)  # type: ignore[operator]
+                call(message, metadata=metadata)
             assert caught.value.code() == code
         stub.RepositoryModelUnload(unload, metadata=b)
         assert stub.ServerLive(messages.ServerLiveRequest()).live

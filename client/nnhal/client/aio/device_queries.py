@@ -21,8 +21,8 @@ from nnhal.client.core.arguments import ModelSource, enum_value
 from nnhal.client.core.buffers import Roles, allocation, check_roles
 from nnhal.client.core.cache import ClientCacheFolder, PreparationSpec, SharedDeadline, stored_entry
 from nnhal.client.core.handles import description
-from nnhal.client.core.named_models import NamedSpec
 from nnhal.client.fallback.preparation import PreparationArguments
+from nnhal.client.names.named_spec import NamedSpec
 from nnhal.types import (
     BackendInfo,
     CacheCounters,

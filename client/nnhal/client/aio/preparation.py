@@ -21,7 +21,7 @@ from nnhal.client.core.cache import (
     stored_entry,
 )
 from nnhal.client.core.memory import move_large_values
-from nnhal.client.core.named_models import NamedSpec
+from nnhal.client.names.named_spec import NamedSpec
 from nnhal.errors import HalError
 from nnhal.types import CacheState, ErrorStatus, Model
 from nnhal.v1 import cache_pb2, device_pb2, models_pb2, types_pb2

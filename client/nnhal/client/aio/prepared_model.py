@@ -30,7 +30,6 @@ from nnhal.client.core.buffers import allocation
 from nnhal.client.core.cache import NO_DEADLINE, PreparationSpec, SharedDeadline
 from nnhal.client.core.fences import FencedInputs, FencedLaunch
 from nnhal.client.core.handles import AsyncCloseable
-from nnhal.client.core.named_models import NamedSpec
 from nnhal.client.core.prepared_model import (
     PreparedModelBase,
     RemoteModel,
@@ -39,6 +38,7 @@ from nnhal.client.core.prepared_model import (
 )
 from nnhal.client.core.profile import ExecutionProfile
 from nnhal.client.core.streams import StreamIO
+from nnhal.client.names.named_spec import NamedSpec
 from nnhal.errors import HalError
 from nnhal.types import Model
 from nnhal.v1 import device_pb2

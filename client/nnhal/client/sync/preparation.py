@@ -19,7 +19,7 @@ from nnhal.client.core.cache import (
     stored_entry,
 )
 from nnhal.client.core.memory import move_large_values
-from nnhal.client.core.named_models import NamedSpec
+from nnhal.client.names.named_spec import NamedSpec
 from nnhal.client.sync.concurrency import run_blocking
 from nnhal.client.sync.connection import Connection
 from nnhal.client.sync.grpc_calls import PreparationCall

@@ -20,7 +20,6 @@ from nnhal.client.core.buffers import allocation
 from nnhal.client.core.cache import NO_DEADLINE, PreparationSpec, SharedDeadline
 from nnhal.client.core.fences import FencedInputs, FencedLaunch
 from nnhal.client.core.handles import Closeable
-from nnhal.client.core.named_models import NamedSpec
 from nnhal.client.core.prepared_model import (
     PreparedModelBase,
     RemoteModel,
@@ -29,6 +28,7 @@ from nnhal.client.core.prepared_model import (
 )
 from nnhal.client.core.profile import ExecutionProfile
 from nnhal.client.core.streams import StreamIO
+from nnhal.client.names.named_spec import NamedSpec
 from nnhal.client.sync.buffer import Buffer
 from nnhal.client.sync.burst import Burst
 from nnhal.client.sync.concurrency import Lock
