@@ -20,7 +20,7 @@ RAY := build/ray/bin
 # Tests of everything that calls: clients, and the service's part between gRPC and the driver.
 CALL_TESTS := tests/nnhal tests/service/grpc_support tests/end_to_end/clients
 
-.PHONY: help setup demo fleet-demo test test-fleet test-all test-versions test-plain-grpc test-nightly lint lint-systems proto contract site release native bench self-test nightly clean
+.PHONY: help setup demo fleet-demo test test-fleet test-triton test-all test-versions test-plain-grpc test-nightly lint lint-systems proto contract site release native bench self-test nightly clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -93,6 +93,9 @@ fleet-demo: $(RAY)/.fleet ## Kill one host of a fleet under load, and draw the l
 test-fleet: $(RAY)/.fleet ## Run the tests with Ray that CI runs
 	$(RAY)/python -m pytest -m "not nightly" tests/fleet/test_ray.py tests/nnhal/client/test_fleet.py
 
+test-triton: build/triton/.packages ## Run the tests with Triton's client, in an environment of its own: its protobuf is older
+	$(BIN)/python -m pytest -n 0 tests/end_to_end/names/test_triton.py
+
 self-test: $(DEV) ## Show that the conformance harness catches faults
 	$(BIN)/nnhal conformance --self-test
 
@@ -132,6 +135,11 @@ INSTALL_NESTED := install --quiet --disable-pip-version-check --no-compile
 $(RAY)/.fleet: $(DEV)
 	$(call nested_environment,build/ray)
 	@$(BIN)/python -m pip --python build/ray/bin/python $(INSTALL_NESTED) 'nnhal[fleet]'
+	@touch $@
+
+build/triton/.packages: $(DEV)
+	@$(BIN)/python -m venv --clear build/triton
+	@build/triton/bin/python -m pip $(INSTALL_NESTED) 'tritonclient[grpc]'
 	@touch $@
 
 # What pyproject.toml demands of these packages; the oldest one is the lower bound itself.
