@@ -21,7 +21,7 @@ DATATYPES: Mapping[str, np.dtype[Any]] = {
     **{f"FP{bits}": np.dtype(f"float{bits}") for bits in (16, 32, 64)},
 }
 """Type of the elements by the datatype of a tensor. BYTES and BF16 have none: no model of LiteRT takes them."""
-EXTENSIONS = ("classification", "model_repository", "sequence")
+EXTENSIONS = ("classification", "model_configuration", "model_repository")
 """Extensions of the protocol that the service has."""
 PLATFORM, BACKEND = "tensorflow_lite", "nnhal"
 SERVER_NAME = "nnhal"
