@@ -11,9 +11,9 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-import tritonclient.grpc as triton
-import tritonclient.grpc.aio as triton_aio
-from tritonclient.utils import InferenceServerException
+import tritonclient.grpc as triton  # type: ignore[import-not-found]
+import tritonclient.grpc.aio as triton_aio  # type: ignore[import-not-found]
+from tritonclient.utils import InferenceServerException  # type: ignore[import-not-found]
 
 ADDRESS, MODEL = sys.argv[1:]
 SEEN: dict[str, Any] = {}
