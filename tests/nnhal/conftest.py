@@ -14,6 +14,7 @@ _NEED_LINUX = (
     "client/fallback/test_placement.py",
     "client/test_redirects.py",
     "grpc_internals/test_server_calls.py",
+    "litert/",
     "shm/test_spin_wait.py",
     "test_cpu.py",
     "test_embedded.py",

@@ -25,7 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 VERSION_FILE = "client/nnhal/version.py"
 _FORBIDDEN = re.compile(r"(^|/)(tests|benchmark|dev|__pycache__|\.ci|\.git)/")
-"""What a wheel does not contain."""
+"""Folders that a wheel does not have."""
 _TRIAL = """
 import numpy as np, nnhal
 from nnhal_tools.demo import digits
