@@ -33,6 +33,7 @@ _SEQUENCES = {
     Op.BIDIRECTIONAL_SEQUENCE_LSTM,
 }  # fmt: skip
 """Layers that compute with their own results again."""
+_LSTMS = {Op.UNIDIRECTIONAL_SEQUENCE_LSTM, Op.BIDIRECTIONAL_SEQUENCE_LSTM}
 _MIXED = {
     *_CONTRACTIONS, *_SEQUENCES, Op.SOFTMAX, Op.LOG_SOFTMAX, Op.L2_NORMALIZATION, Op.LOCAL_RESPONSE_NORMALIZATION,
     Op.INSTANCE_NORMALIZATION, Op.REDUCE_PROD,
@@ -121,6 +122,8 @@ def own_error(type_: Op, arguments: Sequence[Argument], operand: Operand, value:
         unit *= np.prod(arguments[0][0].dimensions)
     # the smallest half-precision number is 2**-24, and intermediate results of CpuRef have half precision
     size = np.abs(value.astype(np.float64)) + np.abs(value).max(initial=0) / 8 + 2.0**-12
+    if type_ in _LSTMS and not arguments[1][0].dimensions[-1:] > (0,):
+        size += 1  # without an input gate it is 1 - the forget gate, which cancels
     return np.asarray(unit * (size + _term_magnitude(type_, arguments)))
 
 
