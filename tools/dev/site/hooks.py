@@ -15,7 +15,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = ("ARCHITECTURE.md", "CONTRIBUTING.md")
+PAGES = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md")
 """Documents of the top-level folder that are pages."""
 _REFERENCES = {
     "python.md": ("Python", ("nnhal", "nnhal.tflite", "nnhal.litert"), "`nnhal.aio` has the same names for asyncio."),
