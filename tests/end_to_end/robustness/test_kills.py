@@ -25,7 +25,7 @@ LATEST_S = 0.15
 GROWTH_BYTES = 2048 if KILLS >= 300 else 2**16
 """Allowed memory growth per kill. With few kills a few additional pages weigh more."""
 ROUNDS = 3
-"""What leaks grows in each round; what an allocator keeps does so in the first ones only."""
+"""A leak grows in each round; memory that an allocator keeps grows in the first ones only."""
 
 
 @pytest.fixture(scope="module")
