@@ -1,0 +1,1 @@
+"""Recorded executions: their format, and the reader of archives (docs/recording.md)."""

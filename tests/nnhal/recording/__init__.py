@@ -1,0 +1,1 @@
+"""Tests of recorded executions: their format and the reader."""
