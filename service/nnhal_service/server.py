@@ -34,6 +34,7 @@ from nnhal_service.model_cache.seal_key import load_key
 from nnhal_service.open_inference.guests import Guests
 from nnhal_service.peers.cache_share.client import ShareClient
 from nnhal_service.peers.fleet.member_news import MemberNews
+from nnhal_service.recording.recorder import Recorder
 from nnhal_service.repository.model_folder import ModelFolder
 from nnhal_service.repository.model_loader import ModelLoader
 from nnhal_service.repository.repository import Repository
@@ -97,8 +98,8 @@ class Server:
     Attributes:
         addresses: the addresses with their real ports, after `start`.
         repository: the models by name; None if the operator has none.
-        sessions, store, quota, quarantine, reports: the sessions, the cache, the memory of clients, the models in
-            quarantine, and the candidates for backends by name of the device; for reports to operators.
+        sessions, store, quota, quarantine, reports, recorder: the sessions, the cache, the memory of clients, the
+            models in quarantine, the candidates for backends by name of the device, and the recorder; for operators.
 
     Raises:
         ValueError: an address is invalid, or reachable from other machines without `insecure`; a backend or a limit is
@@ -140,7 +141,9 @@ class Server:
         users = {os.getuid(), *settings.data_users}
         cache_arguments = CacheArguments(self.store, self._limits, self._share)
         self.repository = self._create_repository(settings.models, cache_arguments)
-        parts = ServiceParts(self.sessions, self._limits, self.quota, self.metrics.calls)
+        versions = {report.id: report.version for reports in self.reports.values() for report in reports if report.id}
+        self.recorder = Recorder(settings, versions)
+        parts = ServiceParts(self.sessions, self._limits, self.quota, self.metrics.calls, self.recorder)
         self._data_socket = DataSocket(parts, users, self.metrics.count_error)
         inference = open_inference_pb2.DESCRIPTOR.services_by_name.values() if self.repository is not None else ()
         self._names = [*_NAMES, *(service.full_name for service in inference)]
@@ -316,6 +319,7 @@ class Server:
         self._timers.close()
         self._data_socket.close()
         self.metrics.close()
+        self.recorder.close()
         if self._tracer is not None:
             self._tracer.close()
         event("stopped")

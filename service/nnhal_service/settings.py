@@ -186,6 +186,22 @@ class Settings(BaseModel):
     """Services that form a fleet without Ray (docs/fleet.md): dns:///NAME:PORT, where NAME has the addresses of all of
     them in DNS, or a list of addresses. They are addresses of administrations (`admin_listen`). New sessions are sent
     to the best member."""
+    record: Annotated[Path | None, Option("FOLDER")] = None
+    """Folder for recordings of executions (docs/recording.md); private to this user. Default: no recordings."""
+    record_share: Annotated[float, Option("SHARE")] = Field(default=0.01, ge=0, le=1)
+    """Part of the executions to record. With 0, an operator can start to record later."""
+    record_identities: Annotated[tuple[str, ...], Option("NAMES")] = ()
+    """Identities whose executions are recorded, for example token:alice. Default: all."""
+    record_models: Annotated[tuple[str, ...], Option("DIGESTS")] = ()
+    """First digits of the digests of models whose executions are recorded. Default: all."""
+    record_devices: Annotated[tuple[str, ...], Option("NAMES")] = ()
+    """Devices whose executions are recorded. Default: all."""
+    record_values: Annotated[bool, Option()] = True
+    """Record the values of inputs and outputs. Without them, records have shapes, times and digests."""
+    record_bytes: Annotated[int, Option("N")] = Field(default=4 * 2**30, ge=2**20)
+    """Size to which the folder is limited. The oldest recordings go first."""
+    record_days: Annotated[float, Option("N")] = Field(default=7.0, gt=0)
+    """Age in days at which recordings are removed."""
     sandbox: Annotated[SandboxMode, Option("MODE")] = "on"
     """Sandbox of the processes that run models (docs/security.md): on, off, or network, in which they may connect to
     other processes and machines."""
@@ -272,6 +288,9 @@ class Settings(BaseModel):
         "data_users",
         "disabled_extensions",
         "sandbox_paths",
+        "record_identities",
+        "record_models",
+        "record_devices",
         mode="before",
     )
     @classmethod

@@ -1,12 +1,21 @@
 """Record of one execution that travels from its caller down to the plan."""
 
 import time
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from typing import Protocol
 
-from nnhal.types import OMITTED
+from nnhal.types import OMITTED, ExecutionResult
 from nnhal_driver.execution.profiling import SpanRecorder
+from nnhal_driver.execution.request_binding import ValidRequest
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.work_times import WorkTimes
+
+
+class ExecutionObserver(Protocol):
+    """Observer of an execution, which sees its request with all values, and its result."""
+
+    def observe(self, request: ValidRequest, run: Callable[[], ExecutionResult]) -> ExecutionResult:
+        """Run an execution that has its slot, and return its result. What it raises goes to its caller."""
 
 
 class ExecutionCall(WorkTimes):
@@ -18,10 +27,12 @@ class ExecutionCall(WorkTimes):
         cancellation: ends it early from another thread.
         owner: the client on whose behalf it runs; owners are served fairly.
         spans: recorder of its spans. None: neither its caller nor its configuration asks for them.
+        observer: observes it when it runs; None for most.
     """
 
     owner: Hashable = None
     spans: SpanRecorder | None = None
+    observer: ExecutionObserver | None = None
 
     def __init__(self, deadline_ns: int = OMITTED, cancellation: Cancellation | None = None) -> None:
         self.received_ns = time.perf_counter_ns()

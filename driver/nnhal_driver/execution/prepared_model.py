@@ -211,6 +211,9 @@ class PreparedModel:
         Raises:
             HalError: the execution failed. The contents of the outputs are undefined.
         """
+        if call.observer is not None:
+            observer, call.observer = call.observer, None
+            return observer.observe(request, lambda: self.run(request, config, call, deadline, release_slot))
         timeout = config.loop_timeout_duration_ns
         loop_timeout_ns = DEFAULT_LOOP_TIMEOUT_NS if timeout == OMITTED else timeout
         spans = call.spans

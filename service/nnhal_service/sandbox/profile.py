@@ -76,7 +76,7 @@ class SandboxProfile:
 def profile_of(settings: Settings, listen: Sequence[str], temporary: Path) -> SandboxProfile:
     """Return what a worker needs that binds addresses, with its folder for temporary files.
 
-    Creates its cache and state directories, since later it cannot.
+    Creates its cache and state directories, and that of recordings, since later it cannot.
     """
     addresses = [Address.parse(text) for text in listen]
     tcp = [address for address in addresses if address.kind == "tcp"]
@@ -89,6 +89,7 @@ def profile_of(settings: Settings, listen: Sequence[str], temporary: Path) -> Sa
     if settings.tracing:
         event("sandbox-open", logging.WARNING, reason=_TRACING)
     folders = [settings.state_dir, *([settings.cache_dir] if settings.cache_bytes else [])]
+    folders += [settings.record] if settings.record is not None else []
     for folder in folders:
         _create(folder)
     return SandboxProfile(

@@ -7,11 +7,13 @@ from nnhal_driver.scheduling.deadline import now_ns, to_absolute
 from nnhal_service.identity.identity import ANONYMOUS
 from nnhal_service.metrics.calls import CallMeter, MeteredCall, ModelLabels
 from nnhal_service.metrics.snapshot import Snapshot
+from nnhal_service.recording.recorder import Recorder
 from nnhal_service.requests.service_parts import ServiceParts
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_quota import MemoryQuota
 from nnhal_service.sessions.session import Session
 from nnhal_service.sessions.session_registry import SessionRegistry
+from nnhal_service.settings import Settings
 
 MODEL = ModelLabels("nnhal", b"\x01\x23")
 HOUR_NS = 3600 * 10**9
@@ -20,7 +22,7 @@ HOUR_NS = 3600 * 10**9
 @pytest.fixture
 def parts() -> ServiceParts:
     limits = Limits()
-    return ServiceParts(SessionRegistry(1), limits, MemoryQuota(limits), CallMeter())
+    return ServiceParts(SessionRegistry(1), limits, MemoryQuota(limits), CallMeter(), Recorder(Settings(), {}))
 
 
 def begun(parts: ServiceParts, session: Session, call: MeteredCall, deadline_ns: int = OMITTED) -> MeteredCall:

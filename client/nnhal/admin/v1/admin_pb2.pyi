@@ -377,6 +377,50 @@ class SetLogLevelRequest(_message.Message):
 Global___SetLogLevelRequest: _TypeAlias = SetLogLevelRequest  # noqa: Y015
 
 @_typing.final
+class SetRecordingRequest(_message.Message):
+    """Request of SetRecording. An empty list stands for all."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHARE_FIELD_NUMBER: _builtins.int
+    IDENTITIES_FIELD_NUMBER: _builtins.int
+    MODELS_FIELD_NUMBER: _builtins.int
+    DEVICES_FIELD_NUMBER: _builtins.int
+    WITHOUT_VALUES_FIELD_NUMBER: _builtins.int
+    share: _builtins.float
+    """Part of the executions to record; 0 stops it."""
+    without_values: _builtins.bool
+    """Whether to leave out the values of tensors."""
+    @_builtins.property
+    def identities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Identities, for example "token:alice"."""
+
+    @_builtins.property
+    def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """First hexadecimal digits of the digests of models."""
+
+    @_builtins.property
+    def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of devices."""
+
+    def __init__(
+        self,
+        *,
+        share: _builtins.float = ...,
+        identities: _abc.Iterable[_builtins.str] | None = ...,
+        models: _abc.Iterable[_builtins.str] | None = ...,
+        devices: _abc.Iterable[_builtins.str] | None = ...,
+        without_values: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "identities", b"identities", "models", b"models", "share", b"share", "without_values", b"without_values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetRecordingRequest: _TypeAlias = SetRecordingRequest  # noqa: Y015
+
+@_typing.final
 class DrainResponse(_message.Message):
     """Response of Drain."""
 
@@ -529,6 +573,83 @@ class SetLogLevelResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SetLogLevelResponse: _TypeAlias = SetLogLevelResponse  # noqa: Y015
+
+@_typing.final
+class SetRecordingResponse(_message.Message):
+    """Response of SetRecording."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULT_FIELD_NUMBER: _builtins.int
+    result: _builtins.str
+    """What has been done, in words."""
+    def __init__(
+        self,
+        *,
+        result: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetRecordingResponse: _TypeAlias = SetRecordingResponse  # noqa: Y015
+
+@_typing.final
+class RecordingSnapshot(_message.Message):
+    """Recording of executions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FOLDER_FIELD_NUMBER: _builtins.int
+    SHARE_FIELD_NUMBER: _builtins.int
+    IDENTITIES_FIELD_NUMBER: _builtins.int
+    MODELS_FIELD_NUMBER: _builtins.int
+    DEVICES_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    RECORDS_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
+    folder: _builtins.str
+    """The folder of the recordings; "" if the service has none."""
+    share: _builtins.float
+    """Part of the executions that is recorded; 0 if nothing is."""
+    values: _builtins.bool
+    """Whether the values of tensors are recorded."""
+    records: _builtins.int
+    """Records that the running workers have written, and their bytes."""
+    bytes: _builtins.int
+    lost: _builtins.int
+    """Records that could not be written."""
+    @_builtins.property
+    def identities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The identities, models and devices whose executions are recorded; empty for all."""
+
+    @_builtins.property
+    def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        folder: _builtins.str = ...,
+        share: _builtins.float = ...,
+        identities: _abc.Iterable[_builtins.str] | None = ...,
+        models: _abc.Iterable[_builtins.str] | None = ...,
+        devices: _abc.Iterable[_builtins.str] | None = ...,
+        values: _builtins.bool = ...,
+        records: _builtins.int = ...,
+        bytes: _builtins.int = ...,
+        lost: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "devices", b"devices", "folder", b"folder", "identities", b"identities", "lost", b"lost", "models", b"models", "records", b"records", "share", b"share", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecordingSnapshot: _TypeAlias = RecordingSnapshot  # noqa: Y015
 
 @_typing.final
 class BackendSnapshot(_message.Message):
@@ -1434,6 +1555,7 @@ class ServiceSnapshot(_message.Message):
     FREE_BYTES_FIELD_NUMBER: _builtins.int
     MEMBER_FIELD_NUMBER: _builtins.int
     MEMBERS_FIELD_NUMBER: _builtins.int
+    RECORDING_FIELD_NUMBER: _builtins.int
     at: _builtins.float
     """Time of the snapshot."""
     version: _builtins.str
@@ -1494,6 +1616,10 @@ class ServiceSnapshot(_message.Message):
     def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemberSnapshot]:
         """The members of its fleet that it knows, with itself."""
 
+    @_builtins.property
+    def recording(self) -> Global___RecordingSnapshot:
+        """The recording of executions."""
+
     def __init__(
         self,
         *,
@@ -1517,10 +1643,11 @@ class ServiceSnapshot(_message.Message):
         free_bytes: _builtins.int = ...,
         member: _builtins.str = ...,
         members: _abc.Iterable[Global___MemberSnapshot] | None = ...,
+        recording: Global___RecordingSnapshot | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "load", b"load"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "load", b"load", "recording", b"recording"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "at", b"at", "cache", b"cache", "cpus", b"cpus", "devices", b"devices", "free_bytes", b"free_bytes", "host", b"host", "load", b"load", "log_level", b"log_level", "member", b"member", "members", b"members", "models", b"models", "pid", b"pid", "quarantine", b"quarantine", "sessions", b"sessions", "started_at", b"started_at", "state", b"state", "version", b"version", "warnings", b"warnings", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "at", b"at", "cache", b"cache", "cpus", b"cpus", "devices", b"devices", "free_bytes", b"free_bytes", "host", b"host", "load", b"load", "log_level", b"log_level", "member", b"member", "members", b"members", "models", b"models", "pid", b"pid", "quarantine", b"quarantine", "recording", b"recording", "sessions", b"sessions", "started_at", b"started_at", "state", b"state", "version", b"version", "warnings", b"warnings", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1562,6 +1689,7 @@ class WorkerReport(_message.Message):
     MODELS_FIELD_NUMBER: _builtins.int
     CACHE_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
+    RECORDING_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def worker(self) -> Global___WorkerSnapshot:
         """The worker, without what only its supervisor and its metrics tell."""
@@ -1586,6 +1714,10 @@ class WorkerReport(_message.Message):
     def warnings(self) -> _containers.RepeatedCompositeFieldContainer[Global___WarningSnapshot]:
         """The last warnings and errors, oldest first."""
 
+    @_builtins.property
+    def recording(self) -> Global___RecordingSnapshot:
+        """Its recording of executions."""
+
     def __init__(
         self,
         *,
@@ -1595,10 +1727,11 @@ class WorkerReport(_message.Message):
         models: _abc.Iterable[Global___ModelSnapshot] | None = ...,
         cache: Global___CacheSnapshot | None = ...,
         warnings: _abc.Iterable[Global___WarningSnapshot] | None = ...,
+        recording: Global___RecordingSnapshot | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "worker", b"worker"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "recording", b"recording", "worker", b"worker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "devices", b"devices", "models", b"models", "sessions", b"sessions", "warnings", b"warnings", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "devices", b"devices", "models", b"models", "recording", b"recording", "sessions", b"sessions", "warnings", b"warnings", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -91,6 +91,11 @@ class AdminStub:
                 request_serializer=nnhal_dot_admin_dot_v1_dot_admin__pb2.SetLogLevelRequest.SerializeToString,
                 response_deserializer=nnhal_dot_admin_dot_v1_dot_admin__pb2.SetLogLevelResponse.FromString,
                 _registered_method=True)
+        self.SetRecording = channel.unary_unary(
+                '/nnhal.admin.v1.Admin/SetRecording',
+                request_serializer=nnhal_dot_admin_dot_v1_dot_admin__pb2.SetRecordingRequest.SerializeToString,
+                response_deserializer=nnhal_dot_admin_dot_v1_dot_admin__pb2.SetRecordingResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer:
@@ -175,6 +180,13 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetRecording(self, request, context):
+        """Starts or stops the recording of executions, until the next start or reload.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -232,6 +244,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.SetLogLevel,
                     request_deserializer=nnhal_dot_admin_dot_v1_dot_admin__pb2.SetLogLevelRequest.FromString,
                     response_serializer=nnhal_dot_admin_dot_v1_dot_admin__pb2.SetLogLevelResponse.SerializeToString,
+            ),
+            'SetRecording': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetRecording,
+                    request_deserializer=nnhal_dot_admin_dot_v1_dot_admin__pb2.SetRecordingRequest.FromString,
+                    response_serializer=nnhal_dot_admin_dot_v1_dot_admin__pb2.SetRecordingResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -533,6 +550,33 @@ class Admin:
             '/nnhal.admin.v1.Admin/SetLogLevel',
             nnhal_dot_admin_dot_v1_dot_admin__pb2.SetLogLevelRequest.SerializeToString,
             nnhal_dot_admin_dot_v1_dot_admin__pb2.SetLogLevelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetRecording(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nnhal.admin.v1.Admin/SetRecording',
+            nnhal_dot_admin_dot_v1_dot_admin__pb2.SetRecordingRequest.SerializeToString,
+            nnhal_dot_admin_dot_v1_dot_admin__pb2.SetRecordingResponse.FromString,
             options,
             channel_credentials,
             insecure,

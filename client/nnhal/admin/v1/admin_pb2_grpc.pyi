@@ -63,6 +63,8 @@ class AdminStub:
     """Removes entries of the cache."""
     SetLogLevel: _grpc.UnaryUnaryMultiCallable[_admin_pb2.SetLogLevelRequest, _admin_pb2.SetLogLevelResponse]
     """Logs from a severity on, in all processes, until the next start or reload."""
+    SetRecording: _grpc.UnaryUnaryMultiCallable[_admin_pb2.SetRecordingRequest, _admin_pb2.SetRecordingResponse]
+    """Starts or stops the recording of executions, until the next start or reload."""
 
 @_typing.type_check_only
 class AdminAsyncStub(AdminStub):
@@ -93,6 +95,8 @@ class AdminAsyncStub(AdminStub):
     """Removes entries of the cache."""
     SetLogLevel: _aio.UnaryUnaryMultiCallable[_admin_pb2.SetLogLevelRequest, _admin_pb2.SetLogLevelResponse]  # type: ignore[assignment]
     """Logs from a severity on, in all processes, until the next start or reload."""
+    SetRecording: _aio.UnaryUnaryMultiCallable[_admin_pb2.SetRecordingRequest, _admin_pb2.SetRecordingResponse]  # type: ignore[assignment]
+    """Starts or stops the recording of executions, until the next start or reload."""
 
 class AdminServicer(metaclass=_abc_1.ABCMeta):
     """Administration of a service. Errors: INVALID_ARGUMENT or NOT_FOUND for a wrong request, FAILED_PRECONDITION for what
@@ -186,5 +190,13 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.SetLogLevelResponse, _abc.Awaitable[_admin_pb2.SetLogLevelResponse]]:
         """Logs from a severity on, in all processes, until the next start or reload."""
+
+    @_abc_1.abstractmethod
+    def SetRecording(
+        self,
+        request: _admin_pb2.SetRecordingRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.SetRecordingResponse, _abc.Awaitable[_admin_pb2.SetRecordingResponse]]:
+        """Starts or stops the recording of executions, until the next start or reload."""
 
 def add_AdminServicer_to_server(servicer: AdminServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -32,6 +33,7 @@ from nnhal_service.operating.admin.snapshots import (
     member_snapshot,
     open_store,
     quarantine_snapshots,
+    recording_snapshot,
     service_state,
     worker_snapshot,
 )
@@ -39,6 +41,7 @@ from nnhal_service.operating.admin.stacks import all_stacks
 from nnhal_service.operating.admin.supervisor_link import SupervisorLink
 from nnhal_service.peers.fleet.members_file import MembersFile
 from nnhal_service.quarantine import QuarantineFile
+from nnhal_service.recording.rules import RecordingRules
 from nnhal_service.settings import LogLevel, Settings
 
 _ABILITIES_TIMEOUT_S = 30.0
@@ -99,6 +102,7 @@ class ServiceView:
             free_bytes=free_bytes(),
             member=table.here if table is not None else "",
             members=map(member_snapshot, table.members) if table is not None else (),
+            recording=recording_snapshot(answered),
         )
 
     def abilities(self) -> Sequence[admin_pb2.AbilitySnapshot]:
@@ -269,6 +273,23 @@ class ServiceView:
             self._link.ask("log-level", level=name)
             log.set_level(name)
             return audited.succeed(self._tell(self._chosen(None), "log-level", f"log from {name}", level=name))
+
+    def set_recording(self, by: str, rules: RecordingRules) -> str:
+        """Record executions by other rules, until the next start or reload.
+
+        Raises:
+            AdminError: the share is invalid, or the service has no folder for recordings.
+        """
+        fields = asdict(rules)
+        texts = {
+            name: ",".join(value) or "all" if isinstance(value, tuple) else value for name, value in fields.items()
+        }
+        with AuditedAction("record", by, **texts) as audited:
+            if not 0 <= rules.share <= 1:
+                raise AdminError(f"invalid share {rules.share:g}; expected a number from 0 to 1")
+            self._link.ask("record", rules=fields)
+            done = f"recording {rules.share:.4g} of the executions" if rules.share else "stopped recording"
+            return audited.succeed(self._tell(self._chosen(None), "record", done, rules=fields))
 
     # ---- Requests ---------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from nnhal.admin.v1 import admin_pb2, admin_pb2_grpc
 from nnhal_service import log
 from nnhal_service.operating.admin.actions import AdminError
 from nnhal_service.operating.admin.service_view import ServiceView
+from nnhal_service.recording.rules import RecordingRules
 
 _READS = ("GetSnapshot", "ListSettings", "GetMetrics")
 """Methods that change nothing, which programs may call every second."""
@@ -118,6 +119,13 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
     def SetLogLevel(self, request: admin_pb2.SetLogLevelRequest, by: str) -> admin_pb2.SetLogLevelResponse:
         """Change the severity from which on all processes log."""
         return admin_pb2.SetLogLevelResponse(result=self._view.set_log_level(by, request.level))
+
+    @_authorized
+    def SetRecording(self, request: admin_pb2.SetRecordingRequest, by: str) -> admin_pb2.SetRecordingResponse:
+        """Start or stop the recording of executions."""
+        identities, models, devices = map(tuple, (request.identities, request.models, request.devices))
+        rules = RecordingRules(request.share, identities, models, devices, not request.without_values)
+        return admin_pb2.SetRecordingResponse(result=self._view.set_recording(by, rules))
 
 
 def _worker(request: admin_pb2.GetStacksRequest | admin_pb2.DrainRequest | admin_pb2.ResumeRequest) -> int | None:

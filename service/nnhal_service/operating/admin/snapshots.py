@@ -1,5 +1,6 @@
 """Parts of the state of a service, made of the answers of its supervisor and workers, and of its files."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from nnhal_service.quarantine import QuarantineFile
 
 CACHE_COUNTS = ("hits", "misses", "saves", "evictions", "set_aside")
 """Fields of `CacheSnapshot` that count in each worker."""
+_RECORDED = ("records", "bytes", "lost")
+"""Fields of `RecordingSnapshot` that count in each worker."""
 _EXECUTION, _PREPARATION, _MISS = "execution", "preparation", "miss"
 _PREPARING = {"prepare", "load"}
 """Labels of metrics."""
@@ -163,6 +166,18 @@ def count_members(snapshot: Snapshot, members: Iterable[Member]) -> None:
         snapshot.add(catalog.FLEET_MEMBERS, 0, state)
     for member in members:
         snapshot.add(catalog.FLEET_MEMBERS, 1, "draining" if member.draining else "serving")
+
+
+def recording_snapshot(reports: Iterable[admin_pb2.WorkerReport]) -> admin_pb2.RecordingSnapshot:
+    """Return the state of the recording, with the counts of all workers."""
+    merged = admin_pb2.RecordingSnapshot()
+    counts: Counter[str] = Counter()
+    for report in reports:
+        merged.CopyFrom(report.recording)
+        counts.update({name: getattr(merged, name) for name in _RECORDED})
+    for name, count in counts.items():
+        setattr(merged, name, count)
+    return merged
 
 
 def free_bytes() -> int:

@@ -12,6 +12,7 @@ from nnhal_service.operating.admin.control import ControlServer
 from nnhal_service.operating.admin.recent_warnings import RecentWarnings
 from nnhal_service.operating.admin.stacks import all_stacks
 from nnhal_service.operating.admin.worker_report import WorkerReporter
+from nnhal_service.recording.rules import RecordingRules
 from nnhal_service.server import Server
 
 ENDED_BY_OPERATOR = "ended by an operator"
@@ -51,6 +52,7 @@ class WorkerControl:
                 "resume": lambda _: self._resume(),
                 "end-session": self._end_session,
                 "log-level": self._set_log_level,
+                "record": self._set_recording,
             },
         )
 
@@ -89,6 +91,10 @@ class WorkerControl:
 
     def _set_log_level(self, arguments: Mapping[str, Any]) -> bytes:
         log.set_level(arguments["level"])
+        return b""
+
+    def _set_recording(self, arguments: Mapping[str, Any]) -> bytes:
+        self._server.recorder.switch(RecordingRules.read(arguments["rules"]))
         return b""
 
     def begin_stop(self) -> None:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from nnhal.admin.v1 import admin_pb2
@@ -13,6 +14,7 @@ from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_service.memory_limits import resident_bytes
 from nnhal_service.operating.admin.recent_warnings import RecentWarning
 from nnhal_service.operating.admin.snapshots import CACHE_COUNTS
+from nnhal_service.recording.recorder import Recorder
 from nnhal_service.server import Server
 from nnhal_service.sessions.session import Session, SessionObject
 
@@ -51,6 +53,7 @@ class WorkerReporter:
             models=(self._model(session, each) for session in sessions for each in session.objects_of(PreparedModel)),
             cache=admin_pb2.CacheSnapshot(**{name: getattr(counters, name) for name in CACHE_COUNTS}),
             warnings=(admin_pb2.WarningSnapshot(**each) for each in warnings),
+            recording=_recording(server.recorder),
         )
 
     def abilities(self) -> admin_pb2.WorkerAbilities:
@@ -122,6 +125,13 @@ class WorkerReporter:
             longest_s=model.latencies.max_ns / 1e9,
             partitions=partitions,
         )
+
+
+def _recording(recorder: Recorder) -> admin_pb2.RecordingSnapshot:
+    rules = asdict(recorder.rules) if recorder.share else {}
+    return admin_pb2.RecordingSnapshot(
+        folder=recorder.folder, records=recorder.written, bytes=recorder.size, lost=recorder.lost, **rules
+    )
 
 
 def _ability(device: Device) -> admin_pb2.AbilitySnapshot:

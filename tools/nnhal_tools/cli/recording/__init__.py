@@ -1,0 +1,1 @@
+"""Commands for recordings of executions: `nnhal record` and `nnhal replay`."""
