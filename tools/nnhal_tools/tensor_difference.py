@@ -54,6 +54,25 @@ def expose_intermediates(model: Model) -> Model:
     return replace(model, main=exposed, output_names=())
 
 
+def isolate_operations(model: Model) -> Model:
+    """Return the model of `expose_intermediates` in which operations read the values of others from further inputs.
+
+    The further inputs come after those of the model, one for each operand that an operation writes, in the order of
+    the exposed outputs. So an error of one operation does not reach the next one.
+    """
+    exposed = expose_intermediates(model)
+    main = exposed.main
+    copies = {o: len(main.operands) + i for i, o in enumerate(main.output_indexes)}
+    operands = [
+        *main.operands,
+        *(replace(main.operands[o], lifetime=OperandLifeTime.SUBGRAPH_INPUT) for o in main.output_indexes),
+    ]
+    operations = tuple(replace(each, inputs=tuple(copies.get(i, i) for i in each.inputs)) for each in main.operations)
+    inputs = (*main.input_indexes, *copies.values())
+    isolated = replace(main, operands=tuple(operands), operations=operations, input_indexes=inputs)
+    return replace(exposed, main=isolated, input_names=())
+
+
 def measure_difference(actual: AnyArray, expected: AnyArray, operand: Operand) -> TensorDifference:
     """Measure the difference between two values of an operand."""
     unit = _UNITS.get(operand.type, STEPS)

@@ -46,6 +46,7 @@ class Record:
         backends: number of operations by backend.
         shapes: the shapes of inputs and outputs; None for an omitted one.
         has_values: whether it has its values, and not only their digests.
+        share: part of the executions that was recorded then.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Record:
     inputs: Sequence[Mapping[str, Any] | None]
     outputs: Sequence[Mapping[str, Any] | None]
     has_values: bool
+    share: float
     place: _Place = field(repr=False)
 
     def values(self) -> tuple[list[AnyArray | None], list[AnyArray | None]]:

@@ -91,7 +91,7 @@ class Recorder:
         rules, identity = self.rules, str(session.identity)
         chosen = random.random() < rules.share and rules.include(identity, model.digest, model.device)
         if chosen and isinstance(model, PreparedModel):
-            call.observer = _Observation(self, call, identity, model, rules.values)
+            call.observer = _Observation(self, call, identity, model, rules)
 
     def write(
         self, identity: str, model: PreparedModel, document: Mapping[str, Any], values: Mapping[str, AnyArray]
@@ -147,13 +147,13 @@ class _Observation:
     """Execution that is recorded."""
 
     def __init__(
-        self, recorder: Recorder, call: MeteredCall, identity: str, model: PreparedModel, values: bool
+        self, recorder: Recorder, call: MeteredCall, identity: str, model: PreparedModel, rules: RecordingRules
     ) -> None:
         self._recorder = recorder
         self._call = call
         self._identity = identity
         self._model = model
-        self._has_values = values
+        self._rules = rules
 
     def observe(self, request: ValidRequest, run: Callable[[], ExecutionResult]) -> ExecutionResult:
         """Run an execution, and record it. See `ExecutionObserver`."""
@@ -205,10 +205,11 @@ class _Observation:
             "status": status,
             "inputs": [self._describe(array) for array in inputs],
             "outputs": [self._describe(array) for array in outputs],
-            "has_values": self._has_values,
+            "has_values": self._rules.values,
+            "share": self._rules.share,
         }
         values: dict[str, AnyArray] = {}
-        if self._has_values:
+        if self._rules.values:
             for kind, arrays in (("input", inputs), ("output", outputs)):
                 values |= {f"{kind}{i}": array for i, array in enumerate(arrays) if array is not None}
         self._recorder.write(self._identity, self._model, document, values)
@@ -218,6 +219,6 @@ class _Observation:
         if array is None:
             return None
         described: dict[str, Any] = {"shape": array.shape, "dtype": array.dtype.name}
-        if not self._has_values:
+        if not self._rules.values:
             described["sha256"] = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
         return described

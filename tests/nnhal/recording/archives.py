@@ -44,6 +44,7 @@ def packed_record(
         "inputs": list(map(describe, inputs)),
         "outputs": list(map(describe, outputs)),
         "has_values": True,
+        "share": 1.0,
     }
     values = {f"input{i}": array for i, array in enumerate(inputs)}
     values |= {f"output{i}": array for i, array in enumerate(outputs)}

@@ -1,6 +1,6 @@
 """Page with the curves of a load test: latency against throughput, and both against the load."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, log10
 from pathlib import Path
@@ -13,6 +13,8 @@ WIDTH, HEIGHT = 560, 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 28, 28, 44
 _HUES = (214, 24, 152, 280, 350, 190, 60, 110)
 _TICKS = 5
+SIZE = {"width": WIDTH, "height": HEIGHT, "left": _LEFT, "right": WIDTH - _RIGHT, "bottom": HEIGHT - _BOTTOM}
+"""Measures of a plot for the template."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class _Curve:
 
 
 @dataclass(frozen=True)
-class _Plot:
+class Plot:
     """A plot with axes from zero."""
 
     title: str
@@ -38,6 +40,8 @@ class _Plot:
 
 
 _Value = Callable[[LoadResult], float]
+_Point = tuple[float, float, str]
+"""Coordinates of a point, and its text."""
 
 
 def write_html(path: Path, model: str, results: Sequence[LoadResult]) -> None:
@@ -50,10 +54,9 @@ def write_html(path: Path, model: str, results: Sequence[LoadResult]) -> None:
         _plot(f"Throughput against {load}", shown, load, "calls/s", _load, _throughput),
         _plot(f"Processor time per call against {load}", shown, load, "us", _load, _processor_time),
     ]
-    size = {"width": WIDTH, "height": HEIGHT, "left": _LEFT, "right": WIDTH - _RIGHT, "bottom": HEIGHT - _BOTTOM}
     data = [result.to_json() for result in results]
     page = templates.render(
-        "bench.html.j2", title=f"{model}: load test", plots=plots, size=size, results=shown, data=data
+        "bench.html.j2", title=f"{model}: load test", plots=plots, size=SIZE, results=shown, data=data
     )
     path.write_text(page, encoding="utf-8")
 
@@ -74,16 +77,27 @@ def _latency(name: str) -> _Value:
     return lambda result: result.latency_us[name]
 
 
-def _plot(title: str, results: Sequence[LoadResult], x_label: str, y_label: str, x: _Value, y: _Value) -> _Plot:
-    x_max, y_max = (_round_up(max(map(value, results), default=1.0)) for value in (x, y))
+def _plot(title: str, results: Sequence[LoadResult], x_label: str, y_label: str, x: _Value, y: _Value) -> Plot:
+    series: dict[str, list[_Point]] = {}
+    for each in results:
+        text = f"{each.level.text}: {x(each):,.0f} {x_label}, {y(each):,.0f} {y_label}"
+        series.setdefault(each.subject.label, []).append((x(each), y(each), text))
+    return draw(title, x_label, y_label, series)
+
+
+def draw(title: str, x_label: str, y_label: str, series: Mapping[str, Sequence[_Point]]) -> Plot:
+    """Return a plot with a curve for each series of points."""
+    drawn = [point for own in series.values() for point in own]
+    x_max, y_max = (
+        _round_up(max(values, default=1.0)) for values in ([x for x, _, _ in drawn], [y for _, y, _ in drawn])
+    )
     curves = []
-    for number, label in enumerate(dict.fromkeys(result.subject.label for result in results)):
-        own = [result for result in results if result.subject.label == label]
-        points = [(_x_pixel(x(each) / x_max), _y_pixel(y(each) / y_max)) for each in own]
-        texts = [f"{label}, {each.level.text}: {x(each):,.0f} {x_label}, {y(each):,.0f} {y_label}" for each in own]
+    for number, (label, own) in enumerate(series.items()):
+        points = [(_x_pixel(x / x_max), _y_pixel(y / y_max)) for x, y, _ in own]
+        texts = [f"{label}, {text}" for _, _, text in own]
         curves.append(_Curve(label, _HUES[number % len(_HUES)], points, texts))
     steps = [step / _TICKS for step in range(_TICKS + 1)]
-    return _Plot(
+    return Plot(
         title,
         x_label,
         y_label,

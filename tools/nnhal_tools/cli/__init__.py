@@ -15,6 +15,7 @@ from nnhal_tools.cli.fleet import commands as fleet_commands
 from nnhal_tools.cli.ndk.commands import ndk
 from nnhal_tools.cli.ndk.delegate import delegate
 from nnhal_tools.cli.recording.record import record
+from nnhal_tools.cli.recording.replay import replay
 from nnhal_tools.cli.security_options import with_security
 from nnhal_tools.cli.services import quarantine, serve, token
 from nnhal_tools.cli.services.serve_options import ServeCommand
@@ -39,6 +40,7 @@ for command in (
     bench.bench,
     demo.demo,
     conformance.conformance,
+    replay,
 ):
     app.command()(command)
 app.command()(backends.new_backend)

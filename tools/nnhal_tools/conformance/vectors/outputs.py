@@ -69,7 +69,8 @@ def output_arrays(case: Case, execution: ExecutionOutcome, check: str) -> Sequen
 def first_difference(expected: ExpectedOutput, actual: AnyArray) -> tuple[str, str] | None:
     """Return the first element outside the tolerance, as text: what was expected and got. Return None without one.
 
-    The condition is |actual - expected| <= atol + rtol * |expected|, in double precision, on the stored values.
+    The condition is |actual - expected| <= atol + rtol * |expected|, in double precision, on the stored values. An
+    infinity is only equal to itself.
     """
     if expected.ignored:
         return None
@@ -77,7 +78,8 @@ def first_difference(expected: ExpectedOutput, actual: AnyArray) -> tuple[str, s
     actual_values = actual.astype(np.float64).ravel()
     with np.errstate(invalid="ignore"):
         tolerances = expected.atol + expected.rtol * np.abs(expected_values)
-        wrong = ~(np.abs(actual_values - expected_values) <= tolerances)
+        is_near = (np.abs(actual_values - expected_values) <= tolerances) & np.isfinite(expected_values)
+        wrong = ~(is_near | (actual_values == expected_values))
     if not wrong.any():
         return None
     first = int(wrong.argmax())

@@ -9,9 +9,9 @@ import numpy as np
 from nnhal.types import DTYPES, AnyArray, OperandType
 from nnhal_tools.conformance.vectors.case import BUILT_IN, Case
 
-_EXACT = (0.0, 0.0)
-_HALF = (5 * 2.0**-10, 5 * 2.0**-10)
-TOLERANCES = {"TENSOR_FLOAT32": (1e-5, 5 * 2.0**-23), "TENSOR_FLOAT16": _HALF}
+EXACT = (0.0, 0.0)
+HALF = (5 * 2.0**-10, 5 * 2.0**-10)
+TOLERANCES = {"TENSOR_FLOAT32": (1e-5, 5 * 2.0**-23), "TENSOR_FLOAT16": HALF}
 """(atol, rtol) by operand type. Other types are exact, because the built-in vectors avoid rounding there."""
 
 
@@ -50,7 +50,7 @@ class CaseGraph:
         array = np.asarray(values, DTYPES[OperandType[type_]])
         lifetime = "CONSTANT_REFERENCE" if pooled else "CONSTANT_COPY"
         index = self._add(type_, array.shape, lifetime, scale, zero_point)
-        self.operands[index]["data"] = _text(array)
+        self.operands[index]["data"] = encode_array(array)
         return index
 
     def per_channel(self, values: object, scales: Sequence[float], channel_dim: int = 0) -> int:
@@ -145,7 +145,7 @@ def make_case(
     }
     for k, (i, output) in enumerate(zip(main.outputs, data["outputs"], strict=True)):  # type: ignore[call-overload]
         type_ = main.operands[i]["type"]
-        atol, rtol = _HALF if relaxed else TOLERANCES.get(type_, _EXACT)
+        atol, rtol = HALF if relaxed else TOLERANCES.get(type_, EXACT)
         output.update(ignored=k in ignored, atol=atol, rtol=rtol)
     return Case(data)
 
@@ -154,8 +154,9 @@ def _value(graph: CaseGraph, operand: int, value: object) -> dict[str, Any] | No
     if value is None:
         return None
     array = np.asarray(value, DTYPES[OperandType[graph.operands[operand]["type"]]])
-    return {"dimensions": list(array.shape), "data": _text(array)}
+    return {"dimensions": list(array.shape), "data": encode_array(array)}
 
 
-def _text(array: AnyArray) -> str:
+def encode_array(array: AnyArray) -> str:
+    """Return the bytes of an array in the format of the files."""
     return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()

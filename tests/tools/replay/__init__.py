@@ -1,0 +1,1 @@
+"""Tests of replay: comparison, blame, reports and vectors."""

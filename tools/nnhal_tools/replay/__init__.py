@@ -1,0 +1,1 @@
+"""Replay of recorded executions: repetition, comparison, reports, and test vectors."""
