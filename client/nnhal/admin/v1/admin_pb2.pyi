@@ -618,18 +618,23 @@ class RecordingSnapshot(_message.Message):
     values: _builtins.bool
     """Whether the values of tensors are recorded."""
     records: _builtins.int
-    """Records that the running workers have written, and their bytes."""
+    """Records that the running workers have written."""
     bytes: _builtins.int
+    """Size of these records."""
     lost: _builtins.int
     """Records that could not be written."""
     @_builtins.property
     def identities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The identities, models and devices whose executions are recorded; empty for all."""
+        """The identities whose executions are recorded; empty for all."""
 
     @_builtins.property
-    def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """First hexadecimal digits of the digests of the models; empty for all."""
+
     @_builtins.property
-    def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The devices; empty for all."""
+
     def __init__(
         self,
         *,
