@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 import nnhal
+from tests.concurrency import wait_until
 from tests.end_to_end.support.service_process import Service, start_service, stop_service
 from tests.nnhal.tflite.build import Op, Tensor, build, ints, options
 from tests.nnhal_delegate.python_host import Host, load, require_equal
 from tests.nnhal_delegate.random_graphs import random_graph
+from tests.service.supervisor.hostile_service import start_hostile
 
 DEMO = Path(__file__).parents[2] / "tools" / "nnhal_tools" / "demo" / "digits.tflite"
 PLUGINS = Path(__file__).parents[1] / "end_to_end" / "clients" / "plugins"
@@ -207,6 +209,37 @@ def test_this_machine_replaces_a_device_that_is_gone(delegate_path: Path, mortal
     stop_service(mortal_service)
     for _ in range(2):
         require_equal(host.run(inputs), expected)
+
+
+@pytest.mark.parametrize("fallback", ["error", "litert"])
+def test_a_device_is_killed_in_the_middle_of_an_execution(delegate_path: Path, tmp_path: Path, fallback: str) -> None:
+    behavior = tmp_path / "behavior"
+    behavior.write_text("")
+    service = start_hostile(tmp_path, behavior)
+    value = Tensor((2,))
+    host = Host(
+        build(Op("RELU", [value], [Tensor((2,))])), load(delegate_path, service.target, timeout="1", fallback=fallback)
+    )
+    inputs, results = [np.array([1, 2], np.float32)], list[Any]()  # the backend copies
+    expected = host.run(inputs)
+
+    def run() -> None:
+        try:
+            results.append(host.run(inputs))
+        except RuntimeError as error:
+            results.append(error)
+
+    behavior.write_text("execute wait")
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert wait_until(behavior.with_suffix(".waiting").exists, 60)
+    service.process.kill()
+    service.process.wait()
+    thread.join(60)
+    if fallback == "litert":
+        require_equal(results[0], expected)
+    else:
+        assert "nnhal delegate: DE" in str(results[0])
 
 
 def test_litert_runs_all_nodes_without_a_device(delegate_path: Path, tmp_path: Path) -> None:

@@ -205,9 +205,10 @@ def _code(op: Op) -> Any:
     table.builtinCode = getattr(schema.BuiltinOperator, op.name)
     table.deprecatedBuiltinCode = min(table.builtinCode, 127)
     table.customCode = op.custom
-    needed = [
-        version for (name, option), version in _VERSIONS.items() if name == op.name and getattr(op.options, option, 0)
-    ]
+    stated = (
+        (version, getattr(op.options, option, 0)) for (name, option), version in _VERSIONS.items() if name == op.name
+    )
+    needed = [version for version, value in stated if value]
     table.version = max([op.version, *needed])
     return table
 
