@@ -2,11 +2,13 @@
 
     from nnhal.litert import Interpreter
 
-A program needs no other change. `model_file` reads what the interpreter tells about a file, `devices` finds the device,
-`preparation` prepares a subgraph on it, `subgraph` has the values of its tensors, and `interpreter` is the public
-interface. docs/litert.md tells what is the same as in LiteRT and what is not.
+A program needs no other change. `CompiledModel` replaces that of `ai_edge_litert.compiled_model` in the same way.
+`model_file` reads what the file tells, `devices` finds the device, `preparation` prepares a subgraph on it, `subgraph`
+has the values of its tensors, `interpreter` and `compiled_model` are the public interfaces. docs/litert.md tells what
+is the same as in LiteRT and what is not.
 """
 
+from nnhal.litert.compiled_model import CompiledModel, TensorBuffer
 from nnhal.litert.interpreter import (
     Delegate,
     Interpreter,
@@ -17,10 +19,12 @@ from nnhal.litert.interpreter import (
 )
 
 __all__ = [
+    "CompiledModel",
     "Delegate",
     "Interpreter",
     "InterpreterWithCustomOps",
     "OpResolverType",
     "SignatureRunner",
+    "TensorBuffer",
     "load_delegate",
 ]

@@ -93,7 +93,7 @@ class Interpreter:
         if experimental_preserve_all_tensors:
             warnings.warn("nnhal does not preserve intermediate tensors: they stay on the device", stacklevel=2)
         self._compresses_zero_points = experimental_compress_quantization_zero_points
-        file = TfliteFile(_read(model_path, model_content))
+        file = TfliteFile(read_model(model_path, model_content))
         name = Path(model_path).name if model_path else "model"
         preparer, variables = Preparer(file, name, device, cache), Variables()
         self._file = file
@@ -321,7 +321,7 @@ class SignatureRunner:
         return {name: self._subgraph.details(index) for name, index in self._signature.outputs.items()}
 
 
-def _read(path: str | os.PathLike[str] | None, content: bytes | None) -> Bytes:
+def read_model(path: str | os.PathLike[str] | None, content: bytes | None) -> Bytes:
     """Return the bytes of a file, mapped if it has a path.
 
     Raises:
