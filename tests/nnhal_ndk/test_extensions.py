@@ -13,7 +13,7 @@ from nnhal.litert_extension import NAME, SUBMODEL_BYTES
 from nnhal.types import AnyArray
 from nnhal_ndk.api.constants import ResultCode
 from nnhal_tools.conformance.device.ndk_library import NdkLibrary, operand_type
-from nnhal_tools.conformance.ndk.model import CompiledModel
+from nnhal_tools.conformance.ndk.model import LibraryModel
 from tests.nnhal.tflite.build import Op, Tensor, build, options
 from tests.nnhal.tflite.region import squaring_file
 from tests.nnhal_ndk.programs import Program, device, expect
@@ -102,7 +102,7 @@ def run(library: NdkLibrary, folder: Path, file: bytes, x: AnyArray) -> AnyArray
     path = folder / "model.tflite"
     path.write_bytes(file)
     result = np.zeros_like(x)
-    with CompiledModel(library, wire.model_message(nnhal.tflite.load(path))) as model:
+    with LibraryModel(library, wire.model_message(nnhal.tflite.load(path))) as model:
         assert all(model.supported)
         execution = library.create("Execution_create", model.compile())
         expect(library.Execution_setInput(execution, 0, None, x.ctypes.data, x.nbytes))

@@ -21,7 +21,7 @@ from nnhal_ndk.execution.partitioned_plan import PartitionedPlan
 from nnhal_ndk.execution.plan import SingleDevicePlan
 from nnhal_ndk.objects import OBJECTS
 from nnhal_tools.conformance.device.ndk_library import NdkLibrary, handles
-from nnhal_tools.conformance.ndk.model import CompiledModel
+from nnhal_tools.conformance.ndk.model import LibraryModel
 from tests.end_to_end.support.service_process import Service, start_service, stop_service
 from tests.nnhal.client.fallback.in_process import run_whole
 from tests.nnhal.client.fallback.models import X, chain
@@ -68,7 +68,7 @@ class Chain:
     def __init__(self, library: NdkLibrary, stack: ExitStack) -> None:
         self._library = library
         self._stack = stack
-        self._handle = stack.enter_context(CompiledModel(library, wire.model_message(MODEL))).handle
+        self._handle = stack.enter_context(LibraryModel(library, wire.model_message(MODEL))).handle
 
     def compilation(self, chosen: list[NdkDevice] | None, cache: Path | None = None) -> int:
         """Return a finished compilation for a list of devices, or for all."""

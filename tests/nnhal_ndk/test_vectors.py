@@ -13,7 +13,7 @@ from nnhal_tools.conformance.device.ndk_library import NdkLibrary
 from nnhal_tools.conformance.device.options import RunOptions
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.ndk.execution import WAYS, buffer_arguments, execute
-from nnhal_tools.conformance.ndk.model import CompiledModel
+from nnhal_tools.conformance.ndk.model import LibraryModel
 from nnhal_tools.conformance.paths import NDK, NDK_BUFFER
 from nnhal_tools.conformance.registry import VECTOR_CHECKS
 from nnhal_tools.conformance.suites import load
@@ -78,7 +78,7 @@ def test_the_loop_timeout_reaches_the_device(
     monkeypatch.setattr(logging.getLogger("nnhal.ndk"), "propagate", True)
     case = builtin_case("while_without_end")
     arguments = buffer_arguments(library, 0, case.inputs, [output.array.nbytes for output in case.outputs])
-    with CompiledModel(library, case.model()) as model:
+    with LibraryModel(library, case.model()) as model:
         options = RunOptions(loop_timeout_ns=3_000_000)
         execution = execute(library, model.compile(), WAYS[way], arguments, len(case.outputs), options)
     assert execution.outcome.is_missed_deadline

@@ -23,7 +23,7 @@ from nnhal.embedded import EmbeddedService
 from nnhal.types import AnyArray
 from nnhal_ndk.build import build
 from nnhal_tools.conformance.device.ndk_library import NdkLibrary
-from nnhal_tools.conformance.ndk.model import CompiledModel
+from nnhal_tools.conformance.ndk.model import LibraryModel
 from tests.benchmark.figures import Figure, model_path, show
 from tests.benchmark.timing import checked_median_us
 
@@ -100,7 +100,7 @@ def _calls(stack: ExitStack) -> dict[str, Call]:
     library = NdkLibrary(build(Path(stack.enter_context(tempfile.TemporaryDirectory()))))
     model = nnhal.tflite.load(model_path(MODEL))
     prepared = stack.enter_context(nnhal.connect(service.target)).prepare(model).result()
-    compilation = stack.enter_context(CompiledModel(library, wire.model_message(model))).compile()
+    compilation = stack.enter_context(LibraryModel(library, wire.model_message(model))).compile()
     ((x,), (y,)) = (
         [np.ones(info.shape or (), info.dtype) for info in infos] for infos in (prepared.inputs, prepared.outputs)
     )

@@ -40,7 +40,7 @@ class SharedFile:
         self._mapping.close()
 
 
-class CompiledModel:
+class LibraryModel:
     """Model that is compiled for the first device of the library. Use it as a context manager.
 
     Constants of the message's pool, which must not be large, lie in a memory, the others in buffers. Operations are
@@ -139,7 +139,7 @@ class CompiledModel:
         self.library.call("Compilation_finish", compilation)
         return compilation
 
-    def __enter__(self) -> "CompiledModel":
+    def __enter__(self) -> "LibraryModel":
         return self
 
     def __exit__(self, *_: object) -> None:

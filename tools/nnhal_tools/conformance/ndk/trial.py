@@ -9,7 +9,7 @@ from nnhal_tools.conformance.device.ndk_library import CallFailed, NdkLibrary
 from nnhal_tools.conformance.device.options import RunOptions
 from nnhal_tools.conformance.device.results import ExecutionOutcome
 from nnhal_tools.conformance.ndk.execution import ARGUMENTS, DEVICE_ARGUMENTS, WAYS, Way, execute
-from nnhal_tools.conformance.ndk.model import CompiledModel
+from nnhal_tools.conformance.ndk.model import LibraryModel
 from nnhal_tools.conformance.vectors.case import Case
 from nnhal_tools.conformance.vectors.outcome_checks import (
     LOOP_TIMEOUT_NS,
@@ -52,10 +52,10 @@ class NdkTrial:
                 self._run_dynamic_shape(recorder, compilation)
 
     @contextmanager
-    def _compiled(self, recorder: CheckRecorder, *, unspecified: bool) -> Iterator[tuple[CompiledModel, int]]:
+    def _compiled(self, recorder: CheckRecorder, *, unspecified: bool) -> Iterator[tuple[LibraryModel, int]]:
         """Yield the model and its compilation. A call that fails meanwhile fails GEN-01."""
         try:
-            with CompiledModel(self._library, self._case.model(unspecified_outputs=unspecified)) as model:
+            with LibraryModel(self._library, self._case.model(unspecified_outputs=unspecified)) as model:
                 if not all(model.supported):
                     count = model.supported.count(False)
                     raise Skipped("X1", f"{count} of {len(model.supported)} operations are not supported")
@@ -107,7 +107,7 @@ class NdkTrial:
         """Check that the model cannot be built, compiled or executed."""
         recorder.mark("VALREQ-11")
         try:
-            with CompiledModel(self._library, self._case.model()) as model:
+            with LibraryModel(self._library, self._case.model()) as model:
                 kind = next(iter(self._arguments))
                 execution = self._execute(model.compile(), WAYS["compute"], kind, RunOptions())
         except CallFailed:
