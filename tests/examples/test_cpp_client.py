@@ -12,7 +12,7 @@ from tests.end_to_end.support.service_process import Service, start_service, sto
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "cpp"
 TOOLS = ("make", "g++", "pkg-config", "protoc", "grpc_cpp_plugin")
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture(scope="module")

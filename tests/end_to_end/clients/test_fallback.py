@@ -488,7 +488,7 @@ def test_one_service_for_all_models_of_a_device(picky: Service, started: list[Em
     assert len(started) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_models_are_released(picky: Service) -> None:
     """More models in sequence than a session may have."""
     with nnhal.connect(picky.target) as device:

@@ -78,7 +78,7 @@ def assert_close(ours: AnyArray, default: AnyArray, reference: AnyArray) -> None
     assert min(np.abs(wide[0] - answer).max() for answer in wide[1:]) <= tolerance + spread
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_model_runs(cpu_ref: Service) -> None:
     paths = sorted(shared("models").glob("*.tflite"))
     running = [path for path in paths if path.stem not in INEXACT_MODELS]

@@ -67,8 +67,9 @@ def test_quotas_count_in_all_workers_and_survive_a_reload(tmp_path: Path) -> Non
         assert refusal(connect).limit == "identity_sessions"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    "workers", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.nightly)]
+)
 def test_reloads_give_the_place_of_a_client_to_no_other_one(tmp_path: Path, workers: int) -> None:
     token, line = create_token("alice")
     file = tmp_path / "tokens"

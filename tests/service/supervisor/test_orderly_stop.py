@@ -69,7 +69,7 @@ def test_running_execution_is_finished(tmp_path: Path, behavior: Path, transport
     np.testing.assert_array_equal(result[0], VALUES)
 
 
-@pytest.mark.parametrize("way", ["execute", "burst"])
+@pytest.mark.parametrize("way", ["execute", pytest.param("burst", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("transport", ["auto", "grpc"])
 def test_execution_that_is_cut_off_is_told_why(tmp_path: Path, behavior: Path, transport: Any, way: str) -> None:
     service = start_hostile(tmp_path, behavior, NNHAL_STOP_GRACE_S="0.2")

@@ -118,7 +118,7 @@ def test_shape_that_an_operator_does_not_take_leaves_the_rank_open(target: str) 
     assert result.exit_code == 0 and "output probabilities: FLOAT32 of unknown rank" in result.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_model_is_explained(target: str, tmp_path: Path) -> None:
     shared("models")
     for model in sorted((SHARED / "models").glob("*.tflite")):

@@ -59,7 +59,7 @@ def run_suite(config: TargetConfig, *patterns: str) -> dict[str, Result]:
 # ---- Results of a right device ----------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_service_that_comes_back_passes_every_check(config: TargetConfig) -> None:
     results = run_suite(config)
     other_processes = results.pop("RESIL-19")

@@ -139,8 +139,8 @@ def _methods() -> list[str]:
     return [f"/{service.full_name}/{method.name}" for service in services() for method in service.methods]
 
 
-def test_every_method_of_all_nine_services_arrives_at_its_own(tmp_path: Path) -> None:
-    assert len({method.split("/")[1] for method in _methods()}) == 9
+def test_every_method_of_all_services_arrives_at_its_own(tmp_path: Path) -> None:
+    assert len({method.split("/")[1] for method in _methods()}) == len(list(services()))
     address = f"unix:{tmp_path}/target"
     with ThreadPoolExecutor(8) as threads:
         server = grpc.server(threads, handlers=[_SaysItsName()])
