@@ -49,8 +49,11 @@ def create_token(name: str) -> tuple[str, str]:
 class TokenTable:
     """Names of tokens, from a file that may be replaced at any time. Thread safe.
 
-    If the file becomes unreadable or invalid, no token is valid until it is repaired: a token that was to be revoked
-    must not stay.
+    If the file becomes unreadable or invalid, its last valid contents count until it is repaired: one wrong line must
+    not end the sessions of all clients. The log and the metrics tell.
+
+    Attributes:
+        problem: why the file as it is now cannot be used; "" if its contents count.
 
     Raises:
         ValueError: the file is unreadable or invalid when the object is created.
@@ -61,6 +64,7 @@ class TokenTable:
         self._lock = threading.Lock()
         self._version = file_version(path)
         self._names = _read(path)
+        self.problem = ""
         self._checked_at = time.monotonic()
 
     def name(self, digest: bytes) -> str | None:
@@ -79,11 +83,11 @@ class TokenTable:
             try:
                 names = _read(self._path)
             except ValueError as error:
-                if self._names:
+                if str(error) != self.problem:
                     event("tokens-unusable", logging.WARNING, reason=str(error))
-                self._names, self._version = {}, None
+                self._version, self.problem = None, str(error)
                 return
-            self._names, self._version = names, version
+            self._names, self._version, self.problem = names, version, ""
             event("tokens-read", tokens=len(names))
 
 

@@ -37,7 +37,9 @@ def test_a_file_that_changes_counts_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["delete", "truncate", "writable"])
-def test_no_token_is_valid_while_the_file_is_damaged(tmp_path: Path, damage: str) -> None:
+def test_the_last_valid_contents_count_while_the_file_is_damaged(
+    tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "tokens"
     token, line = create_token("a")
     write(path, line)
@@ -49,12 +51,16 @@ def test_no_token_is_valid_while_the_file_is_damaged(tmp_path: Path, damage: str
             write(path, line[:-1])
         case _:
             path.chmod(0o666)
-    file.refresh()
-    assert file.name(token_digest(token)) is None
-    path.unlink(missing_ok=True)
-    write(path, line)
-    file.refresh()
+    for _ in range(3):
+        file.refresh()
     assert file.name(token_digest(token)) == "a"
+    assert file.problem
+    assert [record.message for record in caplog.records] == ["tokens-unusable"]
+    path.unlink(missing_ok=True)
+    write(path, create_token("b")[1])
+    file.refresh()
+    assert not file.problem
+    assert file.name(token_digest(token)) is None
 
 
 @pytest.mark.parametrize(
