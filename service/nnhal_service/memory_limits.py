@@ -9,6 +9,7 @@ import ctypes
 import os
 import resource
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 from nnhal_driver.mapped_memory import MAPPED_BYTES
@@ -79,7 +80,7 @@ class _ThreadFollower:
         """Adjust the limit to the threads there are, and to those that start now."""
         if not self._limit:
             return
-        with self._lock:
+        with self._lock, suppress(OSError):  # without descriptors, the limit stays as it is
             threads = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[17])
             now = min(self._limit, self._size + _stack_bytes(threads + starting))
             resource.setrlimit(resource.RLIMIT_DATA, (now, resource.getrlimit(resource.RLIMIT_DATA)[1]))

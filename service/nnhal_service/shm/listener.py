@@ -126,7 +126,7 @@ class DataSocket:
         if (user := socket_user(accepted)) not in self._users:
             raise invalid_argument(f"user {user} may not use the data socket")
         connection = ClientConnection(self._parts, self._slots, accepted, self._count_error)
-        thread = threading.Thread(target=self._serve, args=(connection,), name="nnhal-data", daemon=True)
+        thread = threading.Thread(target=self._serve, args=(connection,), name="nnhal-data-call", daemon=True)
         with self._lock:
             if self._closed:
                 raise invalid_argument("the service stops")

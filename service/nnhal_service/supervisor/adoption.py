@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TextIO
 
 from nnhal_service import log
+from nnhal_service.dead_threads import end_with_threads
 from nnhal_service.sandbox.system_calls import process_control
 from nnhal_service.settings import Settings
 from nnhal_service.supervisor.template import ChildArguments
@@ -28,6 +29,7 @@ def begin_process(arguments: ChildArguments, stream: TextIO | None = None) -> tu
     arguments.channel.send({"pid": os.getpid()})
     settings = Settings.model_validate(message["settings"])
     log.configure(settings.log_level, settings.log_format, stream, fields={"process": message["kind"]})
+    end_with_threads()
     return settings, Path(message["folder"])
 
 

@@ -9,6 +9,7 @@ import logging
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ NAME = "control"
 _MAX_REQUEST_BYTES = 2**16
 _MAX_RESPONSE_BYTES = 2**26
 _MAX_CONNECTIONS = 16
+_RETRY_S = 0.1
 _IDLE_S = 10.0
 """Seconds that a client may take to send its request, or to read the response."""
 
@@ -44,6 +46,7 @@ class ControlServer:
         self._commands = commands
         self._users = own_and_root()
         self._slots = threading.BoundedSemaphore(_MAX_CONNECTIONS)
+        self._closed = False
         self._socket = socket.socket(socket.AF_UNIX)
         with _short_path(folder / NAME) as path:
             self._socket.bind(path)
@@ -56,8 +59,12 @@ class ControlServer:
             self._slots.acquire()
             try:
                 connection, _ = self._socket.accept()
-            except OSError:  # closed
-                return
+            except OSError:
+                if self._closed:
+                    return
+                self._slots.release()
+                time.sleep(_RETRY_S)  # the process may be out of descriptors
+                continue
             threading.Thread(target=self._serve, args=(connection,), name="nnhal-control-call", daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
@@ -81,6 +88,7 @@ class ControlServer:
 
     def close(self) -> None:
         """Accept no more commands."""
+        self._closed = True
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # ends accept
         self._socket.close()

@@ -7,12 +7,14 @@ to a private socket of the server. The names under which that happens are known 
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from nnhal.local_users import socket_user
 
 _MAX_CONNECTIONS = 64
+_RETRY_S = 0.1
 _PREFIX = "unix-abstract:"
 
 
@@ -49,8 +51,9 @@ class LocalRelay:
                 outer, _ = self._listener.accept()
             except OSError:
                 self._slots.release()
+                time.sleep(_RETRY_S)  # the process may be out of descriptors
                 continue
-            threading.Thread(target=self._serve, args=(outer,), name="nnhal-admin-relay", daemon=True).start()
+            threading.Thread(target=self._serve, args=(outer,), name="nnhal-admin-call", daemon=True).start()
 
     def _serve(self, outer: socket.socket) -> None:
         name = ""
@@ -64,7 +67,7 @@ class LocalRelay:
                 name = _PREFIX + os.fsdecode(inner.getsockname()[1:])
                 self._peers[name] = user
                 inner.connect(self._server)
-                back = threading.Thread(target=_copy, args=(inner, outer), name="nnhal-admin-relay", daemon=True)
+                back = threading.Thread(target=_copy, args=(inner, outer), name="nnhal-admin-call", daemon=True)
                 back.start()
                 _copy(outer, inner)
                 back.join()

@@ -60,7 +60,7 @@ class HttpServer:
         config.load()
         config.ssl = tls
         self._server = Server(config)
-        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="nnhal-http", daemon=True)
 
     def start(self) -> None:
         """Start to serve."""

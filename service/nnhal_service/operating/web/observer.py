@@ -27,7 +27,7 @@ class ServiceObserver:
         self._last: admin_pb2.ServiceSnapshot | None = None
         self._taken_at = 0.0
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="nnhal-observer", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
