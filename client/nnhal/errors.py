@@ -10,6 +10,8 @@ MISSED_DEADLINE = frozenset([ErrorStatus.MISSED_DEADLINE_TRANSIENT, ErrorStatus.
 FAILURES = frozenset(ErrorStatus) - {ErrorStatus.NONE, ErrorStatus.OUTPUT_INSUFFICIENT_SIZE}
 """Statuses that an error may have."""
 _KINDS = frozenset(ErrorKind)
+_NAMED_KINDS = (ErrorKind.UNAUTHENTICATED, ErrorKind.PERMISSION_DENIED)
+"""Kinds that say more than the status of their errors."""
 
 DETAILS_KEY = "grpc-status-details-bin"
 """Key of the gRPC trailer with the details of an error."""
@@ -48,7 +50,8 @@ class HalError(Exception):
         super().__init__(status, reason)
 
     def __str__(self) -> str:
-        return f"{self.status.name}: {self.rule + ': ' if self.rule else ''}{self.reason}"
+        name = ErrorKind(self.kind).name if self.kind in _NAMED_KINDS else self.status.name
+        return f"{name}: {self.rule + ': ' if self.rule else ''}{self.reason}"
 
 
 class SessionLostError(HalError):

@@ -132,11 +132,16 @@ class JsonFormatter(EventFormatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the object of a record."""
         entry: dict[str, object] = {"time": _time(record), "level": record.levelname}
-        entry["event" if hasattr(record, _FIELDS) else "message"] = record.getMessage()
+        entry["event" if event_name(record) else "message"] = record.getMessage()
         if record.exc_info:
             entry["traceback"] = self.formatException(record.exc_info)
         fields = {key: _json(value) for key, value in self.fields(record).items() if key not in entry}
         return json.dumps(entry | fields)
+
+
+def event_name(record: logging.LogRecord) -> str:
+    """Return the event of a record; "" if it is a message."""
+    return record.getMessage() if hasattr(record, _FIELDS) else ""
 
 
 def fields_text(record: logging.LogRecord) -> str:

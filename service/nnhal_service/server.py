@@ -54,7 +54,7 @@ from nnhal_service.rpc.session import SessionServicer
 from nnhal_service.serving.client_authentication import create_authentication
 from nnhal_service.serving.devices import Devices, create_devices
 from nnhal_service.serving.endpoints import Endpoints
-from nnhal_service.serving.gauges import Gauges
+from nnhal_service.serving.gauges import Gauges, collect_credentials
 from nnhal_service.serving.hosting import Hosting
 from nnhal_service.serving.thread_pools import ThreadPools
 from nnhal_service.sessions.limits import Limits
@@ -122,8 +122,8 @@ class Server:
         self.devices = Devices(self._devices)
         with ExitStack() as undo:
             undo.callback(self._close_devices)
-            self._authentication = create_authentication(settings, hosting.find_use)
-            self._tracer = _start_tracer(settings, hosting.slot) if settings.tracing else None
+            self._authentication = create_authentication(settings, self.metrics.count, hosting.find_use)
+            self._tracer = _start_tracer(settings, hosting) if settings.tracing else None
             undo.pop_all()
         self.metrics.calls.tracer = self._tracer
         self._preloader = ModelPreloader(self.store, self._devices, settings.warm)
@@ -166,6 +166,7 @@ class Server:
         unread = UnreadResponses(sessions, quota, self.settings.transfer_idle_s, self._timers)
         gauges = Gauges(sessions, limits, quota, self.store, self._devices, self.quarantine)
         self.metrics.collect_with(gauges.collect)
+        self.metrics.collect_with(partial(collect_credentials, self._authentication, self._endpoints.certificates))
         if self.repository is not None:
             self.metrics.collect_with(self.repository.collect)
         news = MemberNews(redirect.members, self._timers, executor) if redirect is not None else None
@@ -358,13 +359,14 @@ def _share_client(settings: Settings, hosting: Hosting, key: bytes) -> ShareClie
     return ShareClient(hosting.share, key, settings.cache_share_timeout_s, settings.cache_share)
 
 
-def _start_tracer(settings: Settings, slot: int) -> Tracer:
+def _start_tracer(settings: Settings, hosting: Hosting) -> Tracer:
     """Return what starts traces."""
     try:
         from nnhal_service.tracing.tracer import start_tracer  # noqa: PLC0415
     except ImportError as error:
         raise ValueError(f"--tracing needs the package {error.name}: install nnhal[tracing]") from error
-    return start_tracer(f"worker-{slot}", settings.trace_ratio, operations=settings.trace_operations)
+    name, count = f"worker-{hosting.slot}", hosting.metrics.count
+    return start_tracer(name, settings.trace_ratio, count, operations=settings.trace_operations)
 
 
 def _options(settings: Settings, limits: Limits, *, share_ports: bool) -> list[tuple[str, int]]:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, cast
 
 import grpc
 
+from nnhal.errors import HalError
 from nnhal_service.identity.accounts import Account, Accounts, permission_denied, unauthenticated
+from nnhal_service.identity.failed_authentications import FailedAuthentications
 from nnhal_service.identity.identity import Credential, Identity
 from nnhal_service.identity.local_peers import tcp_user, unix_users
 from nnhal_service.identity.tokens import TokenTable, token_digest
@@ -35,6 +37,7 @@ class Authentication:
     Args:
         certificates: whether clients may have certificates.
         users: whether to identify users of this machine.
+        failures: records what is not valid.
 
     Attributes:
         is_enabled: whether clients can authenticate.
@@ -49,12 +52,14 @@ class Authentication:
         *,
         certificates: bool = False,
         users: bool = False,
+        failures: FailedAuthentications | None = None,
     ) -> None:
         self.accounts = accounts
         self._tokens = tokens
         self._jwt = jwt
         self._certificates = certificates
         self._users = users
+        self._failures = failures or FailedAuthentications()
         self.ports: Collection[int] = ()
         self.paths: Collection[str] = ()
         self.is_enabled = tokens is not None or jwt is not None or certificates or users
@@ -69,10 +74,22 @@ class Authentication:
         credential = self.identify(context)
         account = self.accounts.of(credential.identity)
         if not account.may_connect:
-            if not credential.proof:
-                raise unauthenticated("the service needs " + self._wanted())
-            raise permission_denied(f"{credential.identity} may not use this service")
+            is_known = bool(credential.proof)
+            denied = permission_denied(f"{credential.identity} may not use this service")
+            error = denied if is_known else unauthenticated("the service needs " + self._wanted())
+            self._failures.note(context.peer(), error)
+            raise error
         return credential, account
+
+    def problems(self) -> dict[str, str]:
+        """Return why files of credentials cannot be used as they are, by kind; "" for those that can."""
+        problems = {}
+        if self._tokens is not None:
+            self._tokens.refresh()
+            problems["tokens"] = self._tokens.problem
+        if self._jwt is not None:
+            problems["keys"] = self._jwt.keys.problem
+        return problems
 
     def may_count_others(self, context: grpc.ServicerContext) -> bool:
         """Return whether a caller may learn numbers that concern all identities."""
@@ -99,8 +116,13 @@ class Authentication:
         Raises:
             HalError: GENERAL_FAILURE of kind UNAUTHENTICATED: it presents something that is not valid.
         """
-        if not self.is_enabled:
-            return Credential()
+        try:
+            return self._identify(context) if self.is_enabled else Credential()
+        except HalError as error:
+            self._failures.note(context.peer(), error)
+            raise
+
+    def _identify(self, context: grpc.ServicerContext) -> Credential:
         proof = self._proof(context)
         if self._takes_tokens and (header := _authorization(context)):
             return self._bearer(header)

@@ -63,6 +63,9 @@ class KeySet:
 
     Args:
         refetch_s: least seconds between two fetches.
+
+    Attributes:
+        problem: why the last fetch has failed; "" if it has not.
     """
 
     def __init__(self, fetch: Fetch, clock: Callable[[], float] = time.monotonic, refetch_s: float = REFETCH_S) -> None:
@@ -70,6 +73,7 @@ class KeySet:
         self._refetch_s = refetch_s
         self._clock = clock
         self._lock = threading.Lock()
+        self.problem = ""
         self._keys: Mapping[str | None, _Key] = {}
         self._tried_at = self._fetched_at = float("-inf")
 
@@ -95,8 +99,9 @@ class KeySet:
             self._tried_at = self._clock()
             try:
                 self._keys = _usable_keys(self._fetch())
-                self._fetched_at = self._tried_at
+                self._fetched_at, self.problem = self._tried_at, ""
             except ValueError as error:
+                self.problem = str(error)
                 event("jwks-unusable", logging.WARNING, reason=str(error))
 
 
@@ -131,7 +136,7 @@ class JwtVerifier:
 
     def __init__(self, settings: JwtSettings, keys: KeySet) -> None:
         self._settings = settings
-        self._keys = keys
+        self.keys = keys
 
     def verify(self, token: str) -> Credential:
         """Return the credential in a token. It has no proof yet.
@@ -148,7 +153,7 @@ class JwtVerifier:
         algorithm = str(header.get("alg"))
         if not any(algorithm in names for names in ALGORITHMS.values()):
             raise InvalidTokenError("the algorithm of the token is not accepted; only asymmetric ones are")
-        key = self._keys.get(header.get("kid"))
+        key = self.keys.get(header.get("kid"))
         if key is None:
             raise InvalidTokenError("the key of the token is unknown, or the service has no keys of its issuer yet")
         if algorithm not in key.algorithms:

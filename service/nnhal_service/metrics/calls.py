@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 from nnhal.errors import MISSED_DEADLINE, HalError, well_formed
-from nnhal.types import OMITTED, ErrorStatus, ExecutionResult
+from nnhal.types import OMITTED, ErrorKind, ErrorStatus, ExecutionResult
 from nnhal_driver.execution.execution_call import ExecutionCall
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_service.metrics import catalog
@@ -29,6 +29,26 @@ MODEL_DIGITS = 12
 _CACHED_SERIES = 256
 """Number of series that a session finds fast."""
 
+METHOD_PATHS = {
+    **dict.fromkeys(("PreparedModel.ExecuteSynchronously", "PreparedModel.ExecuteSynchronouslyWithConfig"), "unary"),
+    **dict.fromkeys(("PreparedModel.ExecuteFenced", "PreparedModel.ExecuteFencedWithConfig"), "fenced"),
+    **dict.fromkeys(("Burst.ExecuteSynchronously", "Burst.ExecuteSynchronouslyWithConfig"), "burst"),
+    **dict.fromkeys(("Device.PrepareModel", "Device.PrepareModelWithConfig"), "prepare"),
+    "PreparedModel.Run": "unary",
+    "Execution.ExecuteSynchronously": "reusable",
+    "Execution.ExecuteFenced": "fenced",
+    "Burst.Stream": "stream",
+    "DataSocket.RUN": "data_socket",
+    "Device.PrepareModelFromCache": "load",
+    "Device.Allocate": "allocate",
+    "MemoryService.Upload": "upload",
+    "MemoryService.Read": "download",
+}
+"""Paths of calls that may be refused before their meter starts, by method."""
+_COUNTED = "nnhal_counted"
+"""Attribute of errors that the meter of their call has counted."""
+_OWN_LABELS = (ErrorKind.UNAUTHENTICATED, ErrorKind.PERMISSION_DENIED)
+"""Kinds of errors with labels of their own, because their status says less."""
 _INSUFFICIENT = ErrorStatus.OUTPUT_INSUFFICIENT_SIZE.name.lower()
 
 SeriesKey: TypeAlias = tuple[str, bytes, str]
@@ -180,8 +200,10 @@ class MeteredCall(ExecutionCall):
 
     def fail(self, error: BaseException) -> None:
         """Count the call, which has raised."""
-        status = well_formed(error).status if isinstance(error, HalError) else ErrorStatus.GENERAL_FAILURE
-        self._fail_with(status, status_label(status))
+        hal_error = well_formed(error) if isinstance(error, HalError) else None
+        status = hal_error.status if hal_error is not None else ErrorStatus.GENERAL_FAILURE
+        self._fail_with(status, error_label(hal_error) if hal_error is not None else status_label(status))
+        mark_counted(error)
 
     def _fail_with(self, status: int, label: str) -> None:
         self.status = label
@@ -229,6 +251,11 @@ class CallMeter:
             self.tracer.begin(call, series.labels)
         return call
 
+    def count_refused(self, path: str, status: str) -> None:
+        """Count a call that was refused before its session or its model was known."""
+        with self._lock:
+            self._add("", "", "", path).add_error(status, 0, 0)
+
     def count_session(self, caller: Caller) -> None:
         """Count a session that was opened."""
         identity = str(caller.identity)
@@ -272,6 +299,21 @@ class CallMeter:
         for identity, count in sessions.items():
             snapshot.add(catalog.SESSIONS_OPENED, count, identity)
         snapshot.add(catalog.OVERFLOW, overflow)
+
+
+def mark_counted(error: BaseException) -> None:
+    """Note that the meter of a call counts this error."""
+    vars(error)[_COUNTED] = True
+
+
+def is_counted(error: HalError) -> bool:
+    """Return whether the meter of a call has counted this error."""
+    return _COUNTED in vars(error)
+
+
+def error_label(error: HalError) -> str:
+    """Return the label of an error that is well-formed."""
+    return ErrorKind(error.kind).name.lower() if error.kind in _OWN_LABELS else status_label(error.status)
 
 
 def status_label(status: int) -> str:

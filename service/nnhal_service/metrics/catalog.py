@@ -98,6 +98,20 @@ RPC_ERRORS = _counter(
     "status",
     "limit",
 )
+AUTHENTICATION_FAILURES = _counter(
+    "nnhal_authentication_failures", "Calls whose credentials were invalid, or lacked a right.", "reason"
+)
+CREDENTIALS_INVALID = _gauge(
+    "nnhal_credentials_invalid",
+    "1 if a file of credentials is invalid, so that its older contents count.",
+    "file",
+    merge=Merge.MAX,
+)
+CERTIFICATE_EXPIRY = _gauge(
+    "nnhal_certificate_expiry_seconds",
+    "When the certificate of the service expires, in seconds since 1970.",
+    merge=Merge.MAX,
+)
 CACHE_RESULTS = _counter(
     "nnhal_cache_results", "What the model cache did for preparations, and why.", "device", "state", "reason"
 )
@@ -132,6 +146,15 @@ SUSPECTS = _counter("nnhal_suspect_models", "Models that were named as the cause
 QUARANTINED = _gauge(
     "nnhal_quarantined_models", "Models that are excluded from a backend after a crash.", "backend", merge=Merge.MAX
 )
+PROCESS_CPU = _counter("nnhal_process_cpu_seconds", "Time of processors that workers have used.")
+DESCRIPTORS = _gauge(
+    "nnhal_open_descriptors", "Open files and connections of the worker that has most of them.", merge=Merge.MAX
+)
+DESCRIPTOR_LIMIT = _gauge(
+    "nnhal_descriptor_limit", "Number of files and connections that a worker may have open.", merge=Merge.MAX
+)
+SPANS = _counter("nnhal_spans", "Spans of traces that have ended, and that a collector has accepted.", "result")
+LOG_LINES = _counter("nnhal_log_lines", "Warnings and errors in the log.", "level", "event")
 OVERFLOW = _counter("nnhal_metrics_overflow", "Calls that are counted under the label `other`, to bound the labels.")
 BUILD = _gauge(
     "nnhal_build_info", "Always 1; the labels tell what runs.", "version", "revision", "hal_version", merge=Merge.MAX

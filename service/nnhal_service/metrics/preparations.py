@@ -34,7 +34,8 @@ REASONS = (
     ("machine", "CPU has other features"),
     ("quarantine", "does not run this model for a while"),
     ("unreadable", "cannot be read"),
-    ("unwritable", "cannot be (written|stored)|is full|read-only|no space"),
+    ("disk_full", "is full|[Nn]o space"),
+    ("unwritable", "cannot be (written|stored)|read-only"),
     ("directory", "the cache .* (is not a directory|belongs to user|has been locked)|other users may write"),
 )
 """Labels for the reasons of the model cache, which are sentences with sizes and paths, each with a pattern of those for

@@ -5,12 +5,13 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from nnhal.enums import ErrorKind
 from nnhal_service.metrics import catalog
-from nnhal_service.metrics.catalog import METRICS
+from nnhal_service.metrics.catalog import METRICS, Metric
 from nnhal_service.metrics.snapshot import FILE, Labels, Snapshot, replace_file
 
 RESTART_REASONS = ("crash", "hang", "start", "exit", "reload")
@@ -32,15 +33,25 @@ class SupervisorMetrics:
         self._total.add(catalog.START_TIME, time.time())
         for reason in RESTART_REASONS:  # else the first one would not be an increase
             self._total.add(catalog.WORKER_RESTARTS, 0, reason)
+        for kind in (ErrorKind.UNAUTHENTICATED, ErrorKind.PERMISSION_DENIED):
+            self._total.add(catalog.AUTHENTICATION_FAILURES, 0, kind.name.lower())
+        for level in ("warning", "error"):  # so that the sum over all events exists
+            self._total.add(catalog.LOG_LINES, 0, level, "message")
         self._states: Mapping[str, int] = {}
+        self._has_changed = False
         self._write()
 
     def show_workers(self, states: Mapping[str, int]) -> None:
         """Report the number of workers in each state. Call it regularly."""
-        if states != self._states:
+        if states != self._states or self._has_changed:
             self._states = dict(states)
             self._total.values[catalog.WORKERS.name] = {(state,): float(n) for state, n in states.items()}
             self._write()
+
+    def count(self, metric: Metric, *labels: str) -> None:
+        """Count an event, which is written with the workers. The values of its labels must be bounded."""
+        self._total.add(metric, 1, *labels)
+        self._has_changed = True
 
     def add_backends(self, backends: Iterable[str]) -> None:
         """Count no suspects so far for the backends of a worker that has started."""
@@ -53,8 +64,8 @@ class SupervisorMetrics:
         self._total.add(catalog.SUSPECTS, 1, backend)
         self._write()
 
-    def show_share(self, counts: Iterable[tuple[str, Sequence[str], float]], gauges: Mapping[str, float]) -> None:
-        """Add what the process of the share has counted, and show its gauges. Unknown metrics are ignored.
+    def add_process(self, counts: Collection[tuple[str, Sequence[str], float]], gauges: Mapping[str, float]) -> None:
+        """Add what another process has counted, and show its gauges. Unknown metrics are ignored.
 
         Args:
             counts: names of metrics, labels, and what to add.
@@ -66,7 +77,8 @@ class SupervisorMetrics:
         for name, value in gauges.items():
             if name in METRICS:
                 self._total.values[name] = {(): float(value)}
-        self._write()
+        if counts or gauges:
+            self._write()
 
     def add_ended_worker(self, source: int, folder: Path, reason: str) -> None:
         """Count a worker that has ended, and add its totals.
@@ -101,6 +113,7 @@ class SupervisorMetrics:
         snapshot.values, snapshot.histograms = bounded.values, bounded.histograms
 
     def _write(self) -> None:
+        self._has_changed = False
         replace_file(self.file, self._total.encode())
 
     def close(self) -> None:

@@ -1,15 +1,17 @@
 """Metrics of one worker: what it records while it serves, and where its totals survive its end."""
 
 import itertools
+import logging
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from nnhal.errors import HalError, well_formed
+from nnhal.errors import HalError, exception_text, well_formed
+from nnhal_service.log import event
 from nnhal_service.metrics import catalog
-from nnhal_service.metrics.calls import CallMeter, status_label
+from nnhal_service.metrics.calls import METHOD_PATHS, CallMeter, error_label, is_counted
 from nnhal_service.metrics.catalog import Metric
 from nnhal_service.metrics.snapshot import FILE, Snapshot, replace_file
 
@@ -38,15 +40,20 @@ class WorkerMetrics:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def count(self, metric: Metric, *labels: str) -> None:
-        """Count an event that is rare. The values of its labels must be bounded."""
+    def count(self, metric: Metric, *labels: str, amount: int = 1) -> None:
+        """Count events that are rare. The values of their labels must be bounded."""
         with self._lock:
-            self._counts[metric, labels] += 1
+            self._counts[metric, labels] += amount
 
     def count_error(self, method: str, error: HalError) -> None:
-        """Count a call that has failed, by the full name of its RPC."""
-        name = method.removeprefix("nnhal.v1.")
-        self.count(catalog.RPC_ERRORS, name, status_label(well_formed(error).status), error.limit)
+        """Count a call that has failed, by the full name of its RPC.
+
+        One that was refused before its meter started, for example because its session is lost, also counts as a call.
+        """
+        name, status = method.removeprefix("nnhal.v1."), error_label(well_formed(error))
+        self.count(catalog.RPC_ERRORS, name, status, error.limit)
+        if name in METHOD_PATHS and not is_counted(error):
+            self.calls.count_refused(METHOD_PATHS[name], status)
 
     def collect_with(self, collector: Callable[[Snapshot], None]) -> None:
         """Call a function for each snapshot, which adds its values."""
@@ -89,4 +96,7 @@ class WorkerMetrics:
 
     def _run(self) -> None:
         while not self._stopped.wait(WRITE_S):
-            self.encoded()
+            try:
+                self.encoded()
+            except Exception as error:  # the thread must go on, for example without free descriptors
+                event("metrics-not-written", logging.WARNING, why=exception_text(error))

@@ -25,7 +25,7 @@ from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.response_stream import ResponseStream, Send
 from nnhal_service.identity.accounts import permission_denied
 from nnhal_service.log import event
-from nnhal_service.metrics.calls import MeteredCall, ModelLabels
+from nnhal_service.metrics.calls import MeteredCall, ModelLabels, mark_counted
 from nnhal_service.metrics.preparations import PreparationMeter
 from nnhal_service.metrics.worker_metrics import WorkerMetrics
 from nnhal_service.model_cache.cache_arguments import CacheArguments, PendingSave
@@ -268,6 +268,7 @@ class DeviceServicer(ServicerBase, device_pb2_grpc.DeviceServicer):
         try:
             session = self._sessions.get(request.session, context)
         except HalError as error:
+            self._count_error(request, error)
             reject_preparation(responses, error, context)
             return
         path = "load" if isinstance(request, device_pb2.PrepareModelFromCacheRequest) else "prepare"
@@ -290,9 +291,13 @@ class DeviceServicer(ServicerBase, device_pb2_grpc.DeviceServicer):
 
     def _reject(self, request: Message, stream: PreparationStream, error: HalError) -> None:
         """Count and report a failed launch."""
+        mark_counted(error)  # by the meter of the stream
         if not stream.is_miss:
-            self._metrics.count_error(f"Device.{type(request).__name__.removesuffix('Request')}", error)
+            self._count_error(request, error)
         stream.reject(error)
+
+    def _count_error(self, request: Message, error: HalError) -> None:
+        self._metrics.count_error(f"Device.{type(request).__name__.removesuffix('Request')}", error)
 
 
 def _require_extensions(session: Session, names: Collection[object]) -> None:

@@ -1,20 +1,30 @@
 """Access to a service: how its clients authenticate, and what they may do, as the settings say."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from nnhal_driver.scheduling.quota_use import QuotaUse
 from nnhal_service.identity.accounts import Accounts, FindUse
 from nnhal_service.identity.authentication import Authentication
+from nnhal_service.identity.failed_authentications import FailedAuthentications
 from nnhal_service.identity.jwks import fetcher, is_url
 from nnhal_service.identity.tokens import TokenTable
+from nnhal_service.metrics import catalog
 from nnhal_service.settings import Settings
 
 if TYPE_CHECKING:
     from nnhal_service.identity.json_web_tokens import JwtVerifier
 
 
-def create_authentication(settings: Settings, find_use: FindUse = lambda identity: QuotaUse()) -> Authentication:
+def create_authentication(
+    settings: Settings,
+    count: Callable[..., None],
+    find_use: FindUse = lambda identity: QuotaUse(),
+) -> Authentication:
     """Return the authentication of the clients of a service, see `Accounts`.
+
+    `count` counts an event, by its metric and labels.
 
     Raises:
         ValueError: a file with tokens or keys cannot be used.
@@ -25,6 +35,7 @@ def create_authentication(settings: Settings, find_use: FindUse = lambda identit
         _jwt_verifier(settings),
         certificates=settings.tls_client_ca is not None,
         users=settings.identify_users,
+        failures=FailedAuthentications(partial(count, catalog.AUTHENTICATION_FAILURES)),
     )
 
 

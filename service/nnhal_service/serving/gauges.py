@@ -1,8 +1,12 @@
 """Gauges of a service process: what it holds at the moment of a snapshot of its metrics."""
 
+import os
+import resource
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from nnhal.types import HAL_VERSION
 from nnhal.version import __version__, find_revision
@@ -10,6 +14,7 @@ from nnhal_cache.errors import CacheError
 from nnhal_cache.store import Store
 from nnhal_driver.device import Device
 from nnhal_driver.quarantine import Quarantine
+from nnhal_service.identity.authentication import Authentication
 from nnhal_service.memory_limits import resident_bytes
 from nnhal_service.metrics import catalog
 from nnhal_service.metrics.calls import MAX_IDENTITIES, OTHER
@@ -18,8 +23,23 @@ from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_quota import MemoryQuota
 from nnhal_service.sessions.session_registry import SessionRegistry
 
+if TYPE_CHECKING:
+    from nnhal_service.tls.reloading import ReloadingCertificates
+
 CACHE_S = 15.0
 """Seconds between two looks at the entries of the model cache."""
+
+
+def collect_credentials(
+    authentication: Authentication, certificates: "ReloadingCertificates | None", snapshot: Snapshot
+) -> None:
+    """Add the state of the files with credentials to a snapshot."""
+    problems = authentication.problems()
+    if certificates is not None:
+        problems["certificates"] = certificates.problem
+        snapshot.add(catalog.CERTIFICATE_EXPIRY, certificates.current.expires.timestamp())
+    for file, problem in problems.items():
+        snapshot.add(catalog.CREDENTIALS_INVALID, bool(problem), file)
 
 
 class Gauges:
@@ -56,6 +76,13 @@ class Gauges:
         for backend in dict.fromkeys(backend.id for device in self._devices for backend in device.backends):
             snapshot.add(catalog.QUARANTINED, self._quarantine.count(backend), backend)
         snapshot.add(catalog.BUILD, 1, __version__, find_revision(), str(HAL_VERSION))
+        self._collect_process(snapshot)
+
+    def _collect_process(self, snapshot: Snapshot) -> None:
+        snapshot.add(catalog.PROCESS_CPU, time.process_time())
+        with suppress(OSError):  # there are no descriptors left to count the others
+            snapshot.add(catalog.DESCRIPTORS, len(os.listdir("/proc/self/fd")))
+        snapshot.add(catalog.DESCRIPTOR_LIMIT, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
     def _collect_sessions(self, snapshot: Snapshot) -> None:
         sessions = self._sessions.all()
@@ -68,7 +95,8 @@ class Gauges:
         objects, total = self._quota.objects, self._quota.total
         snapshot.add(catalog.MEMORY, objects, "objects")
         snapshot.add(catalog.MEMORY, max(0, total - objects), "work")
-        snapshot.add(catalog.MEMORY, resident_bytes(), "resident")
+        with suppress(OSError):  # there is no free descriptor
+            snapshot.add(catalog.MEMORY, resident_bytes(), "resident")
         snapshot.add(catalog.MEMORY_LIMIT, self._limits["service_memory_bytes"])
 
     def _collect_cache(self, snapshot: Snapshot) -> None:

@@ -21,7 +21,7 @@ from nnhal_service.identity.key_fetcher import KeyFetcher
 from nnhal_service.log import event
 from nnhal_service.metrics.supervisor_metrics import SupervisorMetrics
 from nnhal_service.operating.admin.actions import AdminError
-from nnhal_service.operating.admin.recent_warnings import RecentWarnings
+from nnhal_service.operating.admin.recent_warnings import NO_WORKER, RecentWarnings
 from nnhal_service.operating.running_services import ServiceFile
 from nnhal_service.quarantine import Crash, QuarantineFile
 from nnhal_service.recording.rules import RecordingRules
@@ -61,8 +61,6 @@ _LATE_S = 1.0
 _FIXED = ("listen", "workers", "worker_per_identity", "insecure", "admin_listen", "http_listen")
 """Settings that a reload cannot change."""
 _PR_SET_CHILD_SUBREAPER = 36
-
-_NO_WORKER = -1
 
 Announce = Callable[[Sequence[str]], None]
 DescribeSettings = Callable[[Settings], Sequence[tuple[str, str, str]]]
@@ -112,7 +110,7 @@ class Supervisor:
         self._service_file: ServiceFile | None = None
         self._describe_settings = describe
         self._started_at = time.time()
-        self._warnings = RecentWarnings(_NO_WORKER)
+        self._warnings = RecentWarnings(NO_WORKER, self._metrics.count)
         log.watch(self._warnings)
         self._admin_listener = AdminListener(settings, self._addresses.shared)
         self._admin = AdminProcess(self._admin_listener, self._answer, self._metrics.file.parent)
@@ -553,6 +551,7 @@ class Supervisor:
         """Answer a request of the admin process."""
         match request["request"]:
             case "status":
+                self._metrics.add_process(request["counts"], {})
                 return self._status()
             case "settings":
                 return {"settings": list(self._describe_settings(self._settings))}

@@ -1,6 +1,7 @@
 """Worker: a process that serves clients until its supervisor stops it or ends."""
 
 import faulthandler
+import logging
 import os
 import resource
 import signal
@@ -13,7 +14,9 @@ from nnhal_driver.activity import ActivityTable
 from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_service import log
 from nnhal_service.channel import Channel
+from nnhal_service.dead_threads import end_with_threads
 from nnhal_service.identity.use_ledger import UseLedger
+from nnhal_service.log import event
 from nnhal_service.memory_limits import available_bytes, limit_memory, thread_follower, tune_malloc
 from nnhal_service.metrics.worker_metrics import WorkerMetrics
 from nnhal_service.operating.admin.worker_control import WorkerControl
@@ -48,6 +51,8 @@ _LEAST_BYTES = 192 * 2**20
 """Memory with which a worker or a probe can serve small models: 40 MiB for clients."""
 _PRIVATE_BYTES = 24 * 2**20
 """Memory of an idle worker of one client. A quarter of the memory may go to these."""
+_DESCRIPTORS = 1024
+"""Descriptors from which on a worker serves some hundred clients: connections of one host may have half of them."""
 _OFFENDER_NICE = 5
 """Niceness of the workers of offenders."""
 
@@ -72,10 +77,13 @@ def run_worker(arguments: ChildArguments) -> None:
     channel.send({"pid": os.getpid()})
     stream = redirect_output(output)
     log.configure(spec.settings.log_level, spec.settings.log_format, stream, fields={"worker": spec.slot})
+    end_with_threads()
     enter_sandbox(spec.settings, spec.addresses.listen, spec.temporary)
     tune_malloc()
     _, descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))  # 1,000 silent connections took them all
+    if descriptors < _DESCRIPTORS:
+        event("few-descriptors", logging.WARNING, limit=descriptors, recommended=_DESCRIPTORS)
     if spec.is_offender:
         os.nice(_OFFENDER_NICE)
     owner = bytes.fromhex(spec.owner) or NO_OWNER

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import cast
@@ -31,16 +31,20 @@ class ReloadingCertificates:
     Files are looked at before each handshake, and by `watch`. They may be written in place, replaced by renaming, or
     switched by a symbolic link. While they do not fit together, the previous contents stay.
 
+    Attributes:
+        problem: why the files as they are now cannot be used; "" if their contents count.
+
     Raises:
         ValueError: the files cannot be used.
     """
 
     def __init__(self, files: CertificateFiles) -> None:
         self._files = files
+        self.problem = ""
         self._lock = threading.Lock()
         self._read_versions = _versions(files)
         self._version = _Version(0, files.read())
-        _log_loaded("tls-loaded", self._version.certificates)
+        event("tls-loaded", logging.INFO, **_fields(self._version.certificates))
 
     def refresh(self) -> None:
         """Read the files again if they have changed."""
@@ -52,11 +56,13 @@ class ReloadingCertificates:
             try:
                 certificates = self._files.read()
             except ValueError as error:
+                self.problem = str(error)
                 event("tls-not-reloaded", logging.WARNING, why=str(error), expires=_date(self.current))
                 return
+            self.problem = ""
             if certificates != self._version.certificates:
                 self._version = _Version(self._version.number + 1, certificates)
-                _log_loaded("tls-reloaded", certificates)
+                event("tls-reloaded", logging.INFO, **_fields(certificates))
 
     def watch(self, timers: Timers) -> None:
         """Refresh regularly until the timers are closed, so that the log tells soon about files that were replaced."""
@@ -100,12 +106,12 @@ def _versions(files: CertificateFiles) -> Sequence[tuple[int, ...] | None]:
     return [file_version(path) for path in files.paths]
 
 
-def _log_loaded(name: str, certificates: Certificates) -> None:
-    is_expired = certificates.expires <= datetime.now(UTC)
-    level = logging.WARNING if is_expired else logging.INFO
-    fields = {"expired": True} if is_expired else {}
-    mutual = certificates.client_ca is not None
-    event(name, level, subject=certificates.subject, expires=_date(certificates), mutual=mutual, **fields)
+def _fields(certificates: Certificates) -> Mapping[str, object]:
+    """Return the fields of a log line about certificates, and warn if that of the service has expired."""
+    fields = {"subject": certificates.subject, "expires": _date(certificates)}
+    if certificates.expires <= datetime.now(UTC):
+        event("tls-expired", logging.WARNING, **fields)
+    return {**fields, "mutual": certificates.client_ca is not None}
 
 
 def _date(certificates: Certificates) -> str:

@@ -6,14 +6,14 @@ The environment variables of OpenTelemetry (OTEL_*) choose the collector, the re
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-from opentelemetry.sdk.trace import Span, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan, Span, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import ParentBased, Sampler, TraceIdRatioBased
 from opentelemetry.trace import Span as OpenTelemetrySpan
 from opentelemetry.trace import SpanKind as Side
@@ -24,6 +24,7 @@ from nnhal.types import Span as DriverSpan
 from nnhal.types import SpanKind
 from nnhal.version import __version__
 from nnhal_driver.execution.profiling import SpanRecorder
+from nnhal_service.metrics import catalog
 from nnhal_service.metrics.calls import MeteredCall
 from nnhal_service.metrics.series import OK
 
@@ -34,6 +35,8 @@ _FLUSH_S = 3.0
 _DECODE, _EXECUTE = "decode", "execute"
 """Names of stages of the driver."""
 _DIRECTION = "nnhal.direction"
+
+Count: TypeAlias = Callable[..., None]
 
 _Attributes: TypeAlias = Mapping[str, str | int]
 
@@ -145,8 +148,40 @@ def _describe(span: DriverSpan) -> tuple[str, _Attributes]:
     return f"work {span.name}", where
 
 
-def start_tracer(instance: str, ratio: float, *, operations: bool) -> ServiceTracer:
-    """Return a tracer that exports its spans, for the process with a name: see `Settings` for the other arguments."""
+class _CountingExporter(OTLPSpanExporter):
+    """Exporter that counts what a collector has accepted."""
+
+    def __init__(self, count: Count) -> None:
+        super().__init__()
+        self._count = count
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Export spans."""
+        result = super().export(spans)
+        if result is SpanExportResult.SUCCESS:
+            self._count(catalog.SPANS, "exported", amount=len(spans))
+        return result
+
+
+class _CountingProcessor(BatchSpanProcessor):
+    """Processor that counts the spans that it gets. It drops some of them if the collector is slow."""
+
+    def __init__(self, exporter: SpanExporter, count: Count) -> None:
+        super().__init__(exporter)
+        self._count = count
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Take a span that has ended."""
+        if span.context.trace_flags.sampled:
+            self._count(catalog.SPANS, "ended")
+        super().on_end(span)
+
+
+def start_tracer(instance: str, ratio: float, count: Count, *, operations: bool) -> ServiceTracer:
+    """Return a tracer that exports its spans, for the process with a name: see `Settings` for the other arguments.
+
+    `count` counts events, by their metric and labels.
+    """
     # variables of OpenTelemetry come first
     sampler: Sampler | None = None
     if _SAMPLER not in os.environ:
@@ -154,5 +189,5 @@ def start_tracer(instance: str, ratio: float, *, operations: bool) -> ServiceTra
     attributes = {"service.name": "nnhal", "service.version": __version__, "service.instance.id": instance}
     resource = Resource(attributes).merge(OTELResourceDetector().detect())
     provider = TracerProvider(sampler=sampler, resource=resource, shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    provider.add_span_processor(_CountingProcessor(_CountingExporter(count), count))
     return ServiceTracer(provider, operations=operations)

@@ -1,21 +1,31 @@
 """Each metric is driven: a service at work, and what happens to workers, move all of them."""
 
+import logging
 import threading
+import time
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import grpc
 import numpy as np
 import pytest
+import trustme
 
 import nnhal
 from nnhal.types import Model, OperandType, OperationType
+from nnhal.v1 import prepared_model_pb2
 from nnhal_driver.backends.api import CompiledSubgraph, CompileOptions, SubgraphView
 from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.quarantine import HARMLESS, Verdict
+from nnhal_service import log
+from nnhal_service.identity.tokens import create_token
 from nnhal_service.metrics import calls
 from nnhal_service.metrics.catalog import METRICS, Kind
 from nnhal_service.metrics.snapshot import Snapshot
 from nnhal_service.metrics.supervisor_metrics import SupervisorMetrics, read_totals
+from nnhal_service.metrics.worker_metrics import WorkerMetrics
+from nnhal_service.operating.admin.recent_warnings import RecentWarnings
 from nnhal_service.operating.admin.snapshots import count_members
 from nnhal_service.peers.fleet.member import Member
 from nnhal_service.server import Server
@@ -24,6 +34,7 @@ from nnhal_service.sessions.limits import Limits
 from nnhal_service.settings import Settings
 from tests.concurrency import wait_until
 from tests.driver.blocking_backend import TIMEOUT_S, TWICE
+from tests.end_to_end.support.raw_client import open_raw_session
 from tests.service.repository.model_files import adding, put
 
 ONE = np.ones(2, np.float32)
@@ -73,6 +84,7 @@ OF_CLIENTS = {
     *("nnhal_prepared_models", "nnhal_memory_bytes", "nnhal_memory_limit_bytes", "nnhal_build_info"),
     *("nnhal_cache_results", "nnhal_cache_evictions", "nnhal_cache_bytes", "nnhal_cache_limit_bytes"),
     *("nnhal_cache_entries", "nnhal_start_time_seconds"),
+    *("nnhal_process_cpu_seconds", "nnhal_open_descriptors", "nnhal_descriptor_limit"),
 }
 OF_WORK = {"nnhal_calls_in_progress", "nnhal_calls_queued"}
 OF_WASTE = {"nnhal_wasted_seconds"}
@@ -82,6 +94,10 @@ OF_QUARANTINE = {"nnhal_quarantined_models"}
 OF_BOUNDS = {"nnhal_metrics_overflow"}
 OF_FLEET = {"nnhal_fleet_members"}
 OF_NAMES = {"nnhal_named_models"}
+OF_IDENTITIES = {"nnhal_authentication_failures", "nnhal_credentials_invalid", "nnhal_certificate_expiry_seconds"}
+OF_LOG = {"nnhal_log_lines"}
+OF_TRACES = {"nnhal_spans"}
+"""tests/service/tracing/test_tracer.py moves it."""
 OF_SHARE = {name for name in METRICS if name.startswith("nnhal_cache_share_")}
 
 
@@ -98,7 +114,7 @@ def test_each_metric_has_a_test() -> None:
         OF_FLEET,
         OF_NAMES,
     )
-    assert set[str]().union(*tested) == set(METRICS)
+    assert set[str]().union(*tested, OF_IDENTITIES, OF_LOG, OF_TRACES) == set(METRICS)
 
 
 def test_clients_move_metrics(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,6 +200,77 @@ def test_quarantine_is_shown(server: Server) -> None:
     assert snapshot.values["nnhal_quarantined_models"] == {("CpuRef",): 1}
 
 
+def test_calls_that_are_refused_count(server: Server) -> None:
+    """A call whose session is lost has no meter, and one whose handle is unknown neither."""
+    with open_raw_session(server.addresses[0]) as raw:
+        for session in (raw.session, b"lost"):
+            with pytest.raises(grpc.RpcError):
+                raw.prepared_model.Run(prepared_model_pb2.RunRequest(session=session, definition=b"unknown"))
+    snapshot = server.metrics.snapshot()
+    refused = {labels: count for labels, count in snapshot.values["nnhal_calls"].items() if labels[:3] == ("",) * 3}
+    assert refused == {("", "", "", "unary", status): 1 for status in ("invalid_argument", "device_unavailable")}
+
+
+def test_credentials_move_metrics(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tokens, authority = tmp_path / "tokens", trustme.CA()
+    tokens.write_text(create_token("a")[1])
+    own = authority.issue_cert("localhost", not_after=datetime.now(UTC) + timedelta(days=2))
+    own.cert_chain_pems[0].write_to_path(tmp_path / "crt")
+    own.private_key_pem.write_to_path(tmp_path / "key")
+    authority.cert_pem.write_to_path(tmp_path / "ca")
+    settings = Settings(
+        listen=("localhost:0",),
+        backends=("CpuRef",),
+        tls_cert=tmp_path / "crt",
+        tls_key=tmp_path / "key",
+        tokens=tokens,
+    )
+    with Server(settings) as server:
+        tokens.write_text("damaged")
+        with pytest.raises(nnhal.HalError, match="UNAUTHENTICATED"):
+            nnhal.connect(server.addresses[0], ca=tmp_path / "ca", token="nnhal_wrong")
+        snapshot = server.metrics.snapshot()
+    assert moved(snapshot) >= OF_IDENTITIES
+    assert snapshot.values["nnhal_authentication_failures"] == {("unauthenticated",): 1}
+    assert snapshot.values["nnhal_credentials_invalid"] == {("tokens",): 1, ("certificates",): 0}
+    (expiry,) = snapshot.values["nnhal_certificate_expiry_seconds"].values()
+    assert 0 < expiry - time.time() <= 2 * 86400
+    (line,) = (record for record in caplog.records if record.getMessage() == "audit")
+    assert line.nnhal_fields["result"] == "failed: the token is unknown or has been revoked"  # type: ignore[attr-defined]
+
+
+def test_the_log_moves_a_metric() -> None:
+    metrics = WorkerMetrics()
+    warnings = RecentWarnings(0, metrics.count)
+    log.watch(warnings)
+    try:
+        log.event("jwks-unusable", logging.WARNING)
+        log.event("serving")
+        logging.getLogger("nnhal.service").error("internal error %d", 1)
+    finally:
+        for name in ("nnhal", "nnhal_driver"):
+            logging.getLogger(name).removeHandler(warnings)
+    lines = metrics.snapshot().values["nnhal_log_lines"]
+    assert lines == {("warning", "jwks-unusable"): 1, ("error", "message"): 1}
+
+
+def test_metrics_go_on_after_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without free descriptors, a collector fails."""
+    monkeypatch.setattr("nnhal_service.metrics.worker_metrics.WRITE_S", 0.001)
+    metrics, calls_, done = WorkerMetrics(1, tmp_path), list[int](), threading.Event()
+
+    def collect(snapshot: Snapshot) -> None:
+        calls_.append(1)
+        if len(calls_) == 1:
+            raise OSError(24, "Too many open files")
+        done.set()
+
+    metrics.collect_with(collect)
+    metrics.start()
+    assert done.wait(TIMEOUT_S)
+    metrics.close()
+
+
 def test_workers_move_metrics(tmp_path: Path) -> None:
     metrics = SupervisorMetrics()
     try:
@@ -200,8 +287,8 @@ def test_the_share_moves_metrics() -> None:
     try:
         counters = {name for name in OF_SHARE if METRICS[name].kind == Kind.COUNTER}
         counts = [(name, ["hit"] * len(METRICS[name].labels), 2.0) for name in counters]
-        metrics.show_share([*counts, ("nnhal_unknown", [], 1.0)], dict.fromkeys(OF_SHARE - counters, 1.0))
-        metrics.show_share(counts, {})
+        metrics.add_process([*counts, ("nnhal_unknown", [], 1.0)], dict.fromkeys(OF_SHARE - counters, 1.0))
+        metrics.add_process(counts, {})
         totals = read_totals(metrics.file)
         assert moved(totals) >= OF_SHARE
         assert totals.values["nnhal_cache_share_reads"] == {("hit",): 4.0}

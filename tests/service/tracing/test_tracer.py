@@ -190,6 +190,8 @@ def test_traces_reach_a_collector(collector: tuple[str, list[bytes]], monkeypatc
     settings = Settings(listen=("127.0.0.1:0",), backends=("CpuRef",), tracing=True, trace_ratio=1.0)
     with Server(settings) as server, nnhal.connect(server.addresses[0]) as device:
         device.prepare(TWICE).result(60).execute([ONE, ONE])
+    counts = server.metrics.snapshot().values["nnhal_spans"]
+    assert counts["ended",] == counts["exported",] > 0
     requests = [ExportTraceServiceRequest.FromString(body) for body in bodies]
     resources = [each for request in requests for each in request.resource_spans]
     spans = [span for each in resources for scope in each.scope_spans for span in scope.spans]

@@ -2,10 +2,14 @@
 
 import logging
 from collections import deque
+from collections.abc import Callable
 from typing import TypedDict
 
 from nnhal_service import log
+from nnhal_service.metrics import catalog
 
+NO_WORKER = -1
+"""Number of the worker in warnings of other processes."""
 MAX_WARNINGS = 50
 """Number of warnings that are kept."""
 _MAX_TEXT = 500
@@ -23,15 +27,21 @@ class RecentWarning(TypedDict):
 
 
 class RecentWarnings(logging.Handler):
-    """Handler of the log that keeps the last warnings and errors. Thread safe."""
+    """Handler of the log that counts warnings and errors, and keeps the last ones. Thread safe.
 
-    def __init__(self, worker: int) -> None:
+    Args:
+        count: counts an event, by its metric and labels.
+    """
+
+    def __init__(self, worker: int, count: Callable[..., None]) -> None:
         super().__init__(logging.WARNING)
+        self._count = count
         self._worker = worker
         self._recent: deque[RecentWarning] = deque(maxlen=MAX_WARNINGS)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a record."""
+        """Count and keep a record."""
+        self._count(catalog.LOG_LINES, record.levelname.lower(), log.event_name(record) or "message")
         self._recent.append(
             {
                 "at": record.created,

@@ -20,11 +20,13 @@ from nnhal.version import describe_version
 from nnhal_cache.errors import CacheError
 from nnhal_service import log
 from nnhal_service.metrics.exposition import render
+from nnhal_service.metrics.pending_counts import PendingCounts
 from nnhal_service.metrics.snapshot import ServiceMetrics, Snapshot
 from nnhal_service.metrics.supervisor_metrics import read_totals
 from nnhal_service.operating.admin.actions import AdminError, AuditedAction
 from nnhal_service.operating.admin.control import ask_worker
 from nnhal_service.operating.admin.known_workers import TIMEOUT_S, KnownWorker, ask, known_workers
+from nnhal_service.operating.admin.recent_warnings import NO_WORKER, RecentWarnings
 from nnhal_service.operating.admin.snapshots import (
     cache_snapshot,
     count_members,
@@ -58,6 +60,10 @@ class ServiceView:
     Args:
         link: to the supervisor.
         members: file with the members of the fleet; None if the service belongs to none.
+
+    Attributes:
+        count: counts an event of this process, by its metric and labels.
+        warnings: those of this process, if it watches the log.
     """
 
     def __init__(self, link: SupervisorLink, members: Path | None = None) -> None:
@@ -65,13 +71,20 @@ class ServiceView:
         self._members = MembersFile(members) if members is not None else None
         self._threads = ThreadPoolExecutor(_THREADS, "nnhal-admin-ask")
         self._metrics = ServiceMetrics()
+        self._counts = PendingCounts()
+        self.count = self._counts.count
+        self.warnings = RecentWarnings(NO_WORKER, self.count)
         self._abilities: tuple[int, Sequence[admin_pb2.AbilitySnapshot]] = (-1, ())
+
+    def _status(self) -> Mapping[str, Any]:
+        """Return the status that the supervisor reports, and pass on what this process has counted."""
+        return self._link.ask("status", counts=self._counts.take())
 
     # ---- State ------------------------------------------------------------------------------------------
 
     def snapshot(self) -> admin_pb2.ServiceSnapshot:
         """Return the state."""
-        status = self._link.ask("status")
+        status = self._status()
         workers = known_workers(status)
         ask_report = partial(ask, "report", admin_pb2.WorkerReport.FromString)
         reports = dict(zip(workers, self._threads.map(ask_report, workers), strict=True))
@@ -79,7 +92,7 @@ class ServiceView:
         answered = [report for report in reports.values() if report is not None]
         devices = next((report.devices for worker, report in reports.items() if report and worker.is_current), ())
         table = self._members.table() if self._members is not None else None
-        warnings = [admin_pb2.WarningSnapshot(**each) for each in status["warnings"]]
+        warnings = [admin_pb2.WarningSnapshot(**each) for each in (*status["warnings"], *self.warnings.list())]
         warnings += [warning for report in answered for warning in report.warnings]
         return admin_pb2.ServiceSnapshot(
             at=time.time(),
@@ -140,7 +153,7 @@ class ServiceView:
 
     def metrics(self, accept: str = "") -> tuple[bytes, str]:
         """Return the metrics of all workers for Prometheus, and their content type. `accept` selects it."""
-        status = self._link.ask("status")
+        status = self._status()
         snapshot, _ = self._collect(status, known_workers(status))
         table = self._members.table() if self._members is not None else None
         if table is not None:
@@ -234,7 +247,7 @@ class ServiceView:
             AdminError: no digest starts with the digits, or the file cannot be written.
         """
         with AuditedAction("clear-quarantine", by, digests=",".join(digests) or "all") as audited:
-            file = QuarantineFile(Path(self._link.ask("status")["state_dir"]))
+            file = QuarantineFile(Path(self._status()["state_dir"]))
             try:
                 count = file.clear(digests)
             except ValueError as error:
@@ -251,7 +264,7 @@ class ServiceView:
         """
         fields = {"identity": "all" if identity is None else identity, "tokens": ",".join(tokens) or "all"}
         with AuditedAction("clear-cache", by, **fields) as audited:
-            store = open_store(self._link.ask("status"))
+            store = open_store(self._status())
             try:
                 known = [entry.token for entry in store.list(identity)] if tokens else []
                 chosen = [token for prefix in tokens for token in _with_prefix(known, prefix)]
@@ -295,7 +308,7 @@ class ServiceView:
 
     def _chosen(self, worker: int | None, *, all_generations: bool = False) -> list[KnownWorker]:
         """Return the workers that a command is for."""
-        workers = [each for each in known_workers(self._link.ask("status")) if each.is_current or all_generations]
+        workers = [each for each in known_workers(self._status()) if each.is_current or all_generations]
         chosen = [each for each in workers if worker in (None, each.slot)]
         if worker is not None and not chosen:
             raise AdminError(f"there is no worker {worker}; there are {', '.join(str(each.slot) for each in workers)}")

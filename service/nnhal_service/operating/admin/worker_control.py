@@ -39,7 +39,7 @@ class WorkerControl:
         self._drained = False
         self._stopping = False
         self._lock = threading.Lock()
-        self._warnings = RecentWarnings(reporter.slot)
+        self._warnings = RecentWarnings(reporter.slot, server.metrics.count)
         log.watch(self._warnings)
         self._control = ControlServer(
             folder,

@@ -76,6 +76,7 @@ class ReloadingAccess:
     Args:
         port: TCP port of the server, by which it finds the users of connections.
         read_settings: returns the current settings; raises AdminError if they are not known now.
+        count: counts an event, by its metric and labels.
 
     Raises:
         ValueError: tokens or keys cannot be used.
@@ -86,15 +87,17 @@ class ReloadingAccess:
         settings: Settings,
         port: int,
         read_settings: Callable[[], Settings],
+        count: Callable[..., None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
         self._port = port
         self._read_settings = read_settings
+        self._count = count
         self._clock = clock
         self._lock = threading.Lock()
         self._read_at = clock()
-        self._find_rights = _create(settings, port)
+        self._find_rights = _create(settings, port, count)
 
     def find_rights(self, caller: HttpCaller) -> CallerRights:
         """Return the rights of a caller: see `FindRights`."""
@@ -108,17 +111,17 @@ class ReloadingAccess:
             try:
                 settings = self._read_settings()
                 if settings != self._settings:
-                    self._find_rights = _create(settings, self._port)
+                    self._find_rights = _create(settings, self._port, self._count)
                     self._settings = settings
             except (AdminError, ValueError) as error:  # the previous ones count until the next attempt
                 event("http-access-not-reloaded", logging.WARNING, why=str(error))
             self._read_at = self._clock()
 
 
-def _create(settings: Settings, port: int) -> FindRights:
+def _create(settings: Settings, port: int, count: Callable[..., None]) -> FindRights:
     if not settings.needs_identity:
         return read_only_rights
-    authentication = create_authentication(settings)
+    authentication = create_authentication(settings, count)
     authentication.ports = (port,)
     return partial(find_rights, authentication)
 

@@ -34,7 +34,7 @@ class HttpPort:
         certificates = load_certificates(settings)
         tls = create_tls_context(certificates) if certificates is not None else None
         port = listener.getsockname()[1]
-        access = ReloadingAccess(settings, port, read_settings)
+        access = ReloadingAccess(settings, port, read_settings, view.count)
         own = [Address.parse(settings.http_listen).host] if settings.http_listen else []
         application = WebApplication(view, access.find_rights, None if tls else (*own, *settings.http_hosts))
         self._observer = application.observer

@@ -11,6 +11,7 @@ from pathlib import Path
 import grpc
 
 from nnhal_driver.scheduling.timers import Timers
+from nnhal_service import log
 from nnhal_service.grpc_support.inherited_socket import InheritedSocket
 from nnhal_service.log import event
 from nnhal_service.operating.admin.peer_exchange import PeerExchange
@@ -46,13 +47,14 @@ def run_admin(arguments: ChildArguments) -> None:
         restrict(replace(profile, readable=(*profile.readable, Path(message["metrics"])), outgoing=True))
     members = settings.members_file(message["supervisor"])
     fleet = ServiceView(SupervisorLink(arguments.channel), members)
+    log.watch(fleet.warnings)
     with ShutdownSignal(message["supervisor"]) as shutdown, ExitStack() as stack:
         sockets = {
             name: stack.enter_context(socket.socket(fileno=descriptor))
             for name, descriptor in zip(message["sockets"], descriptors, strict=True)
         }
         if "admin" in sockets:
-            tcp = _prepare_tcp(settings, sockets["tcp"], folder, stack) if "tcp" in sockets else ()
+            tcp = _prepare_tcp(settings, fleet, sockets["tcp"], folder, stack) if "tcp" in sockets else ()
             stack.enter_context(closing(AdminServer(fleet, sockets["admin"], folder, *tcp)))
         if settings.fleet_peers is not None and members is not None:
             stack.enter_context(closing(PeerExchange(settings, members, fleet.snapshot)))
@@ -62,10 +64,10 @@ def run_admin(arguments: ChildArguments) -> None:
 
 
 def _prepare_tcp(
-    settings: Settings, listener: socket.socket, folder: Path, stack: ExitStack
+    settings: Settings, fleet: ServiceView, listener: socket.socket, folder: Path, stack: ExitStack
 ) -> tuple[AddPort, Identify]:
     """Return what the server needs for a TCP port with TLS, whose callers need the right to administer."""
-    certificates, authentication = load_certificates(settings), create_authentication(settings)
+    certificates, authentication = load_certificates(settings), create_authentication(settings, fleet.count)
     assert certificates is not None  # the supervisor has checked it
     timers = stack.enter_context(closing(Timers("nnhal-admin-timers")))
     certificates.watch(timers)

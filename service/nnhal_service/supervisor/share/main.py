@@ -6,7 +6,6 @@ import socket
 import tempfile
 import threading
 import time
-from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache, partial
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from nnhal_service.channel import Channel
 from nnhal_service.metrics import catalog
-from nnhal_service.metrics.catalog import Metric
+from nnhal_service.metrics.pending_counts import PendingCounts
 from nnhal_service.peers.cache_share.daemon import ShareDaemon
 from nnhal_service.peers.cache_share.locations import directory_of, open_store
 from nnhal_service.sandbox.profile import share_profile
@@ -69,20 +68,12 @@ class _Reports:
         self._directory = directory
         self._found = _identify(directory)
         self._report_at = self._look_at = 0.0
-        self._lock = threading.Lock()
-        self._counts: Counter[tuple[str, tuple[str, ...]]] = Counter()
-
-    def count(self, metric: Metric, *labels: str, amount: float = 1) -> None:
-        """Add to a counter."""
-        with self._lock:
-            self._counts[metric.name, labels] += amount  # type: ignore[assignment]
+        self._counts = PendingCounts()
+        self.count = self._counts.count
 
     def send(self, gauges: Mapping[str, float]) -> None:
         """Send the counts since the last report, and some gauges."""
-        with self._lock:
-            counts, self._counts = self._counts, Counter()
-        rows = [(name, labels, amount) for (name, labels), amount in counts.items()]
-        self._channel.send({"counts": rows, "gauges": gauges})
+        self._channel.send({"counts": self._counts.take(), "gauges": gauges})
 
     def step(self, daemon: ShareDaemon) -> None:
         """Report if it is time."""

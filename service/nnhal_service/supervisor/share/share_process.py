@@ -43,7 +43,7 @@ class ShareProcess(ChildProcess):
 
     def _handle(self, message: Message) -> None:
         if "counts" in message:
-            self._metrics.show_share(message["counts"], message["gauges"])
+            self._metrics.add_process(message["counts"], message["gauges"])
         elif "replace" in message:
             self.replace()
 

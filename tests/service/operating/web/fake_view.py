@@ -23,6 +23,7 @@ from nnhal.admin.v1.admin_pb2 import (
     WarningSnapshot,
     WorkerSnapshot,
 )
+from nnhal_service.metrics.pending_counts import PendingCounts
 from nnhal_service.operating.admin.actions import AdminError
 from nnhal_service.operating.admin.service_view import ServiceView
 
@@ -48,6 +49,7 @@ class FakeView(ServiceView):
     def __init__(self, now: float = 0.0, is_empty: bool = False) -> None:
         self.actions: list[tuple[object, ...]] = []
         self.failure: Exception | None = None
+        self.count = PendingCounts().count
         self._start = now or time.time()
         self._now = now
         self._is_empty = is_empty

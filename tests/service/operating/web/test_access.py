@@ -14,6 +14,7 @@ from nnhal_service.identity.authentication import certificate_identity
 from nnhal_service.identity.identity import Identity
 from nnhal_service.identity.policy import IdentityRules, Policy
 from nnhal_service.identity.tokens import create_token
+from nnhal_service.metrics.pending_counts import PendingCounts
 from nnhal_service.operating.admin.actions import AdminError
 from nnhal_service.operating.web.access import (
     CallerRights,
@@ -33,7 +34,7 @@ class Service:
     def __init__(self, settings: Settings) -> None:
         self.settings: Settings | Exception = settings
         self.now_s = 0.0
-        self.access = ReloadingAccess(settings, 8080, self.read, lambda: self.now_s)
+        self.access = ReloadingAccess(settings, 8080, self.read, PendingCounts().count, lambda: self.now_s)
 
     def read(self) -> Settings:
         if isinstance(self.settings, Exception):
