@@ -103,6 +103,7 @@ class Supervisor:
         self._share = ShareProcess(self._metrics)
         self._slots: defaultdict[int, WorkerSlot] = defaultdict(WorkerSlot)
         self._reloading: deque[int] = deque()
+        self._last_reload = ""
         self._generation = 0
         self._announced = False
         self._stopping = False
@@ -217,7 +218,8 @@ class Supervisor:
 
     def _handle(self, number: signal.Signals) -> None:
         if number == signal.SIGHUP and not self._stopping:
-            self._reload()
+            with suppress(ValueError):  # the log has the reason
+                self._reload()
         elif number in _STOPS and not self._stopping:
             event("stopping", workers=len(self._workers))
             self._stop()
@@ -328,21 +330,25 @@ class Supervisor:
 
     # ---- Reload -----------------------------------------------------------------------------------------
 
-    def _reload(self) -> str:
-        """Read the settings again, and replace the workers one by one. Return why that cannot be done, or ""."""
+    def _reload(self) -> Sequence[str]:
+        """Read the settings again, and replace the workers one by one. Return the settings that need a restart.
+
+        Raises:
+            ValueError: the settings are invalid.
+        """
         self._manager.reloading()
+        self._last_reload = ""
         fixed = {name: getattr(self._settings, name) for name in _FIXED}
         try:
             changed = self._reload_settings()
             settings = changed.model_copy(update=fixed)
             settings.check_exposure()  # of the addresses that stay
         except ValueError as error:
-            event("reload-failed", logging.ERROR, why=str(error))
-            self._manager.ready()
-            return str(error)
-        for name, value in fixed.items():
-            if getattr(changed, name) != value:
-                event("reload-needs-restart", logging.WARNING, setting=name)
+            self._note_failed_reload(str(error))
+            raise
+        needs_restart = [name for name, value in fixed.items() if getattr(changed, name) != value]
+        for name in needs_restart:
+            event("reload-needs-restart", logging.WARNING, setting=name)
         self._settings = settings
         if self._keys.source != (self._settings.jwt_keys or ""):
             self._keys.close()
@@ -353,7 +359,12 @@ class Supervisor:
                 worker.stop(settings.stop_grace_s + _KILL_S)
         self._reloading = deque(range(self._settings.workers))
         self._replace_next()
-        return ""
+        return needs_restart
+
+    def _note_failed_reload(self, why: str) -> None:
+        self._last_reload = why
+        event("reload-failed", logging.ERROR, why=why)
+        self._manager.ready()
 
     def _replace_next(self) -> None:
         """Start the successor of the next worker to replace."""
@@ -362,6 +373,7 @@ class Supervisor:
             if self._slots[slot].restart_at is None:  # that one will start with the new settings anyway
                 self._start(slot)
                 return
+        self._last_reload = "reloaded"
         event("reloaded")
         for child in self._children:
             child.replace()
@@ -441,8 +453,7 @@ class Supervisor:
         if worker.stop_by is not None:  # its successor serves
             self._replace_next()
         elif self._others_of(worker):  # a successor that failed, whose predecessor goes on
-            event("reload-failed", logging.ERROR, why=worker.failure or how)
-            self._manager.ready()
+            self._note_failed_reload(worker.failure or how)
             self._reloading.clear()
         else:
             self._schedule_restart(worker, crashed=crashed)
@@ -560,8 +571,10 @@ class Supervisor:
             case "reload":
                 if self._stopping:
                     raise AdminError("the service is stopping")
-                if problem := self._reload():
-                    raise AdminError(problem)
+                try:
+                    return {"needs_restart": list(self._reload())}
+                except ValueError as error:
+                    raise AdminError(str(error)) from None
             case "drain":
                 for slot in request["slots"]:
                     self._slots[slot].is_drained = request["drained"]
@@ -583,6 +596,7 @@ class Supervisor:
         settings = self._settings
         return {
             "state": "stopping" if self._stopping else state,
+            "last_reload": self._last_reload,
             "pid": os.getpid(),
             "started_at": self._started_at,
             "addresses": self._addresses.shared,

@@ -10,6 +10,8 @@ FAILED = 1
 """Exit code: the service or the device reported an error, or did not respond."""
 MISUSED = 2
 """Exit code: an option, a setting or a file is invalid, or the command does not work on this system."""
+NEEDS_RESTART = 3
+"""Exit code: the service was reloaded, but a setting has changed that only a restart can change."""
 
 
 class CommandError(Exception):

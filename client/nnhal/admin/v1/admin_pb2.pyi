@@ -471,16 +471,22 @@ class ReloadResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RESULT_FIELD_NUMBER: _builtins.int
+    NEEDS_RESTART_FIELD_NUMBER: _builtins.int
     result: _builtins.str
     """What has been done, in words."""
+    @_builtins.property
+    def needs_restart(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Settings that have changed, and that only a restart can change."""
+
     def __init__(
         self,
         *,
         result: _builtins.str = ...,
+        needs_restart: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["needs_restart", b"needs_restart", "result", b"result"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1561,6 +1567,7 @@ class ServiceSnapshot(_message.Message):
     MEMBER_FIELD_NUMBER: _builtins.int
     MEMBERS_FIELD_NUMBER: _builtins.int
     RECORDING_FIELD_NUMBER: _builtins.int
+    LAST_RELOAD_FIELD_NUMBER: _builtins.int
     at: _builtins.float
     """Time of the snapshot."""
     version: _builtins.str
@@ -1581,6 +1588,8 @@ class ServiceSnapshot(_message.Message):
     """Memory of the host that programs can get without swapping."""
     member: _builtins.str
     """Its id in its fleet; "" if it belongs to none, or does not know it yet."""
+    last_reload: _builtins.str
+    """End of the last reload: "" (there was none, or it goes on), "reloaded", or why it has failed."""
     @_builtins.property
     def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Addresses for clients."""
@@ -1649,10 +1658,11 @@ class ServiceSnapshot(_message.Message):
         member: _builtins.str = ...,
         members: _abc.Iterable[Global___MemberSnapshot] | None = ...,
         recording: Global___RecordingSnapshot | None = ...,
+        last_reload: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "load", b"load", "recording", b"recording"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "at", b"at", "cache", b"cache", "cpus", b"cpus", "devices", b"devices", "free_bytes", b"free_bytes", "host", b"host", "load", b"load", "log_level", b"log_level", "member", b"member", "members", b"members", "models", b"models", "pid", b"pid", "quarantine", b"quarantine", "recording", b"recording", "sessions", b"sessions", "started_at", b"started_at", "state", b"state", "version", b"version", "warnings", b"warnings", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "at", b"at", "cache", b"cache", "cpus", b"cpus", "devices", b"devices", "free_bytes", b"free_bytes", "host", b"host", "last_reload", b"last_reload", "load", b"load", "log_level", b"log_level", "member", b"member", "members", b"members", "models", b"models", "pid", b"pid", "quarantine", b"quarantine", "recording", b"recording", "sessions", b"sessions", "started_at", b"started_at", "state", b"state", "version", b"version", "warnings", b"warnings", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -116,6 +116,7 @@ class ServiceView:
             member=table.here if table is not None else "",
             members=map(member_snapshot, table.members) if table is not None else (),
             recording=recording_snapshot(answered),
+            last_reload=status["last_reload"],
         )
 
     def abilities(self) -> Sequence[admin_pb2.AbilitySnapshot]:
@@ -215,15 +216,20 @@ class ServiceView:
             self._link.ask("drain", slots=[each.slot for each in chosen], drained=drained)
             return audited.succeed(self._tell(chosen, command, "drained" if drained else "resumed"))
 
-    def reload(self, by: str) -> str:
+    def reload(self, by: str) -> tuple[str, Sequence[str]]:
         """Read the settings and plug-ins again, and replace the workers one by one.
+
+        Return the result, and the names of settings that have changed and need a restart.
 
         Raises:
             AdminError: a setting is invalid, or the service stops.
         """
         with AuditedAction("reload", by) as audited:
-            self._link.ask("reload")
-            return audited.succeed("the settings are valid; the workers are being replaced")
+            needs_restart = self._link.ask("reload")["needs_restart"]
+            result = "the settings are valid; the workers are being replaced"
+            if needs_restart:
+                result += f"; these need a restart: {', '.join(needs_restart)}"
+            return audited.succeed(result), needs_restart
 
     def end_session(self, by: str, session: str) -> str:
         """End a session at once, by its id in the snapshot.

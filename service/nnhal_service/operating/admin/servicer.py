@@ -97,7 +97,8 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
     @_authorized
     def Reload(self, request: admin_pb2.ReloadRequest, by: str) -> admin_pb2.ReloadResponse:
         """Replace the workers one by one."""
-        return admin_pb2.ReloadResponse(result=self._view.reload(by))
+        result, needs_restart = self._view.reload(by)
+        return admin_pb2.ReloadResponse(result=result, needs_restart=needs_restart)
 
     @_authorized
     def EndSession(self, request: admin_pb2.EndSessionRequest, by: str) -> admin_pb2.EndSessionResponse:

@@ -44,7 +44,7 @@ class JsonApi:
         self.actions: Mapping[str, Callable[[str, Body], str]] = {
             "drain": lambda by, body: view.drain(by, _worker(body)),
             "resume": lambda by, body: view.resume(by, _worker(body)),
-            "reload": lambda by, body: view.reload(by),
+            "reload": lambda by, body: view.reload(by)[0],
             "end-session": lambda by, body: view.end_session(by, _text(body, "session")),
             "clear-quarantine": lambda by, body: view.clear_quarantine(by, _texts(body, "digests")),
             "clear-cache": lambda by, body: view.clear_cache(by, _optional(body, "identity"), _texts(body, "tokens")),

@@ -68,7 +68,7 @@ class WebApplication:
         return PlainTextResponse("ok\n", headers=_NO_STORE)
 
     async def _readiness(self, request: Request) -> Response:
-        reason = self.observer.readiness()
+        reason = await to_thread.run_sync(self.observer.readiness)
         return PlainTextResponse(f"{reason or 'ready'}\n", 503 if reason else 200, _NO_STORE)
 
     async def _metrics(self, request: Request) -> Response:

@@ -13,8 +13,6 @@ _FRESH_S = 1.0
 """Seconds for which a snapshot is shared, however many pages are open."""
 _PERIOD_S = 5.0
 """Seconds between snapshots for the history. Pages that are open make it finer."""
-_STALE_S = 30.0
-"""Seconds after which an old snapshot says nothing about readiness."""
 
 
 class ServiceObserver:
@@ -58,12 +56,11 @@ class ServiceObserver:
             self._taken_at = time.monotonic() - _FRESH_S
 
     def readiness(self) -> str:
-        """Return why the service cannot take clients, or "". Costs nothing: the last snapshot is examined."""
-        last, age = self._last, time.monotonic() - self._taken_at
-        if last is None:
-            return "the service has not answered yet"
-        if age > _STALE_S:
-            return f"the service has not answered for {age:.0f} s"
+        """Return why the service cannot take clients, or "". It is at most 1 s old, however often it is asked for."""
+        try:
+            last = self.snapshot()
+        except Exception:  # whatever happens to the service; the log has the reason
+            return "the service does not answer"
         if not any(worker.state == "serving" for worker in last.workers):
             return f"no worker is serving; the service is {last.state}"
         return ""

@@ -119,8 +119,8 @@ class FakeView(ServiceView):
     def resume(self, by: str, worker: int | None = None) -> str:
         return self._act("resume", by, worker)
 
-    def reload(self, by: str) -> str:
-        return self._act("reload", by)
+    def reload(self, by: str) -> tuple[str, Sequence[str]]:
+        return self._act("reload", by), ()
 
     def end_session(self, by: str, session: str) -> str:
         if session == "unknown":

@@ -36,13 +36,14 @@ def test_health_does_not_ask_the_service(view: FakeView) -> None:
     assert (response.status, response.body) == (200, b"ok\n")
 
 
-def test_readiness_is_that_of_the_last_snapshot(view: FakeView) -> None:
+def test_readiness_takes_a_snapshot_when_the_last_one_is_old(view: FakeView) -> None:
     application = WebApplication(view)
+    assert get(application, "/readyz").body == b"ready\n"
+    view.failure = OSError("/secret")
+    application.observer.forget()  # as a second does
     response = get(application, "/readyz")
-    assert response.status == 503
-    assert response.body == b"the service has not answered yet\n"
-    application.observer.snapshot()
-    view.failure = OSError("readiness takes no snapshot")
+    assert (response.status, response.body) == (503, b"the service does not answer\n")
+    view.failure = None
     assert get(application, "/readyz").body == b"ready\n"
 
 

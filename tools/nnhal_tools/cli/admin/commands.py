@@ -17,6 +17,7 @@ from nnhal_tools.cli.console import (
     print_text,
     printable,
 )
+from nnhal_tools.cli.errors import FAILED, NEEDS_RESTART, CommandError
 from nnhal_tools.cli.options import Json
 from nnhal_tools.cli.security_options import with_security
 from nnhal_tools.tables import counted, make_table
@@ -25,6 +26,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rich.console import Console
+
+    from nnhal_tools.cli.admin.connection import AdminConnection
+
+_RELOADED = "reloaded"
+"""`ServiceSnapshot.last_reload` after a reload that has succeeded."""
+_POLL_S, _SILENT_S = 0.2, 15.0
+"""Seconds between two looks at a reload, and for which the service may be silent."""
 
 admin = typer.Typer(
     help="State of a running service of this machine, and what an operator can do to it. `nnhal top` shows the state "
@@ -43,12 +51,43 @@ def reload(
         str, typer.Argument(metavar="[ADDR]", help="An address of the service. Needed if several services run.")
     ] = "",
     state_dir: StateDirectory = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the last worker has been replaced.")] = False,
 ) -> None:
     """Replace the workers of a service one by one, with the current settings and plug-ins. No call fails.
 
-    The service logs `reloaded` when the last worker is replaced. Addresses and the number of workers stay.
+    The exit code is 0 if all settings count, 1 if the reload fails (of workers, only with --wait), and 3 if a setting
+    has changed that needs a restart, such as the addresses and the number of workers.
     """
-    _act(address or None, state_dir, "Reload")
+    with connected(address or None, state_dir) as service:
+        response = service.call("Reload")
+        typer.echo(response.result)
+        if wait:
+            typer.echo(_wait_for_reload(service))
+    if response.needs_restart:
+        raise typer.Exit(NEEDS_RESTART)
+
+
+def _wait_for_reload(service: "AdminConnection") -> str:
+    """Wait for the end of a reload.
+
+    Raises:
+        CommandError: it fails, or the service has ended.
+    """
+    silent_since = None
+    while True:
+        try:
+            snapshot, silent_since = service.snapshot(), None
+        except CommandError:  # the process that answers is replaced too
+            silent_since = silent_since or time.monotonic()
+            if time.monotonic() - silent_since > _SILENT_S:
+                raise
+        else:
+            result: str = snapshot["last_reload"]
+            if result:
+                if result != _RELOADED:
+                    raise CommandError(f"the reload has failed: {result}", FAILED)
+                return result
+        time.sleep(_POLL_S)
 
 
 @admin_command
