@@ -100,8 +100,14 @@ def test_the_address_for_clients_is_that_of_the_host_that_was_reached() -> None:
     assert address("[::]:50051", admin="[fd00::1]:7") == "[fd00::1]:50051"
     assert address("10.0.0.9:50051") == "10.0.0.9:50051"
     assert address("0.0.0.0:50051", admin="unix:/a") == address("unix:/a") == ""
-    first = admin_pb2.ServiceSnapshot(host="h", pid=1, started_at=1.5)
-    assert member_id(first) == member_id(first) != member_id(admin_pb2.ServiceSnapshot(host="h", pid=1, started_at=2.5))
+
+
+def test_the_name_of_a_member_stays_when_it_is_restarted() -> None:
+    first = admin_pb2.ServiceSnapshot(host="h", addresses=("0.0.0.0:1",), pid=1, started_at=1.5)
+    again = admin_pb2.ServiceSnapshot(host="h", addresses=("0.0.0.0:1",), pid=2, started_at=2.5)
+    others = [admin_pb2.ServiceSnapshot(host="h", addresses=("0.0.0.0:2",)), admin_pb2.ServiceSnapshot(host="h")]
+    assert member_id(first) == member_id(again)
+    assert len({member_id(each) for each in (first, *others)}) == 3
 
 
 @pytest.mark.parametrize(

@@ -38,9 +38,9 @@ ReadSnapshot = Callable[[], admin_pb2.ServiceSnapshot]
 
 
 def member_id(snapshot: admin_pb2.ServiceSnapshot) -> str:
-    """Return the id of a member. It has another one after each start."""
-    start = f"{snapshot.host} {snapshot.pid} {snapshot.started_at}"
-    return f"{snapshot.host}-{hashlib.sha256(start.encode()).hexdigest()[:6]}"
+    """Return the id of a member, which stays the same when its service is restarted with the same addresses."""
+    place = " ".join((snapshot.host, *snapshot.addresses))
+    return f"{snapshot.host}-{hashlib.sha256(place.encode()).hexdigest()[:6]}"
 
 
 def client_address(snapshot: admin_pb2.ServiceSnapshot, admin: str) -> str:
