@@ -535,7 +535,7 @@ def test_memories_that_are_copied_match(library: NdkLibrary) -> None:
         expect(library.MemoryDesc_setDimensions(desc, 2, uint32s(2, 3)), ResultCode.BAD_STATE)
         expect(library.MemoryDesc_addInputRole(desc, program.compilation, 1, 1.0), ResultCode.BAD_STATE)
         expect(library.MemoryDesc_addOutputRole(desc, program.compilation, 0, 1.0), ResultCode.BAD_STATE)
-        tensor = library.create("Memory_createFromDesc", desc)
+        tensor, other = (library.create("Memory_createFromDesc", desc) for _ in range(2))
         library.MemoryDesc_free(desc)
         execution = program.execution()
         expect(library.Execution_setInputFromMemory(execution, 1, None, tensor, 0, 0), ResultCode.BAD_DATA)
@@ -547,8 +547,15 @@ def test_memories_that_are_copied_match(library: NdkLibrary) -> None:
         expect(library.Memory_copy(small, tensor))
         os.pwrite(descriptor, bytes(BYTES), 0)
         expect(library.Memory_copy(tensor, small))
+        expect(library.Memory_copy(large, tensor), ResultCode.BAD_DATA)
+        expect(library.Memory_copy(tensor, small), ResultCode.BAD_DATA)  # the copy that failed has cleared it
+        expect(library.Memory_copy(small, tensor))
+        expect(library.Memory_copy(tensor, tensor))
+        expect(library.Memory_copy(tensor, small))
+        expect(library.Memory_copy(other, tensor), ResultCode.BAD_DATA)  # other is uninitialized
+        expect(library.Memory_copy(tensor, small), ResultCode.BAD_DATA)
     assert os.pread(descriptor, BYTES, 0) == A.tobytes()
-    for memory in (small, large, tensor):
+    for memory in (small, large, tensor, other):
         library.Memory_free(memory)
     os.close(descriptor)
 

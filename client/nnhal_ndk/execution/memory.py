@@ -60,7 +60,7 @@ def map_descriptor(size: int, protection: int, descriptor: int, offset: int) -> 
 
 
 def copy_memory(source: NdkMemory, target: NdkMemory) -> None:
-    """Copy a memory to another one.
+    """Copy a memory to another one. A tensor to which it fails is then uninitialized, as in Android.
 
     Raises:
         NdkError: BAD_DATA: they do not match, or the source is uninitialized.
@@ -68,6 +68,15 @@ def copy_memory(source: NdkMemory, target: NdkMemory) -> None:
     """
     if source is target:
         return
+    try:
+        _copy(source, target)
+    except BaseException:
+        if isinstance(target.content, TensorMemory):
+            target.content.clear()
+        raise
+
+
+def _copy(source: NdkMemory, target: NdkMemory) -> None:
     match source.content, target.content:
         case MappedFile() as from_file, MappedFile() as to_file:
             if from_file.contents.size != to_file.contents.size:

@@ -291,6 +291,7 @@ class MemoryState:
         if target is self:
             return OK
         if not self.has_value or self.size != target.size:
+            target.has_value = target.has_value and not target.is_tensor
             return BAD_DATA
         target.has_value = True
         return OK

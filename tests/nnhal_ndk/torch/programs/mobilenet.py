@@ -26,12 +26,12 @@ def main():
     for module in model.modules():
         if isinstance(module, torch.nn.ReLU6):
             module.inplace = False  # NNAPI has no operation that changes its input
-    image = torch.randn(1, 3, 224, 224).contiguous(memory_format=torch.channels_last)
+    image = torch.randn(2, 3, 224, 224).contiguous(memory_format=torch.channels_last)
     with torch.no_grad():
         expected = model(image)
         traced = torch.jit.trace(fuse(model), image)  # NNAPI has no batch normalization
     image.nnapi_nhwc = True
-    actual = convert_model_to_nnapi(traced, image)(image)
+    actual = convert_model_to_nnapi(traced, [image])(image)
     scale = expected.abs().max().item()
     print((expected - actual).abs().max().item() / scale)
 
