@@ -94,8 +94,11 @@ class OperationView:
         """Return the operand of an argument: its type, dimensions, scale and zero point.
 
         Raises:
-            KeyError: the operation has no such argument, for example because an optional one is absent.
+            KeyError: the operation has no such argument, for example because an optional one is absent. The message has
+                the names that it has.
         """
+        if name not in self.positions:
+            raise KeyError(f"{self.name} has no argument {name!r}; it has {', '.join(self.positions)}")
         return self.graph.operands[self.positions[name]]
 
     def constant(self, name: str) -> AnyArray | None:
