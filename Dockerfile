@@ -2,9 +2,10 @@
 #
 # docker run -p 50051:50051 -v nnhal:/var/lib/nnhal -v ./nnhal.toml:/etc/nnhal/nnhal.toml:ro --read-only --tmpfs /tmp nnhal
 #
-# docs/running.md describes the settings. Without a file of settings, the service has no TLS and no identities: publish its
-# port only where every client is trusted. `python -m tools.dev.container_lock` updates the pinned packages.
+# docs/running.md describes the settings. The service needs TLS in them; `nnhal serve --insecure` does without, where every
+# client is trusted. `python -m tools.dev.container_lock` updates the pinned packages.
 
+# Pin the base of images for others: --build-arg BASE=debian@sha256:...
 ARG BASE=debian:bookworm-slim
 
 FROM ${BASE} AS build
@@ -51,4 +52,4 @@ EXPOSE 50051
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=6s --start-period=20s CMD ["healthcheck"]
 ENTRYPOINT ["nnhal"]
-CMD ["serve", "--insecure"]
+CMD ["serve"]
