@@ -5,6 +5,9 @@ import { time } from "./format.js";
 
 const SPAN_S = 900;
 const HEIGHT = 190;
+/** Width of a character on an axis, and the space beside its labels. */
+const CHARACTER = 6.5;
+const GAP = 10;
 /** Distances between round numbers on an axis. */
 export const STEPS = {
   binary: Array.from({ length: 50 }, (_, exponent) => 2 ** exponent),
@@ -84,8 +87,8 @@ export class Chart {
         y: { range: (plot, low, high) => [0, high > 0 ? high * 1.1 : 1] },
       },
       axes: [
-        { ...axis, size: 26, space: 70, values: (plot, ticks) => ticks.map((tick) => time(tick).slice(11, 16 + (plot.scales.x.max - plot.scales.x.min < 300 ? 3 : 0))) },
-        { ...axis, ...(this.steps ? { incrs: this.steps } : {}), size: 66, space: 34, values: (plot, ticks) => ticks.map((tick) => this.format(tick)) },
+        { ...axis, size: 32, gap: GAP, space: 70, values: (plot, ticks) => ticks.map((tick) => time(tick).slice(11, 16 + (plot.scales.x.max - plot.scales.x.min < 300 ? 3 : 0))) },
+        { ...axis, ...(this.steps ? { incrs: this.steps } : {}), size: (plot, labels) => GAP + CHARACTER * Math.max(3, ...(labels ?? []).map((label) => label.length)), gap: GAP / 2, space: 34, values: (plot, ticks) => ticks.map((tick) => this.format(tick)) },
       ],
       series: [
         {},

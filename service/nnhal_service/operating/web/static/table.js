@@ -5,12 +5,16 @@ import { empty, fill, h } from "./dom.js";
 const COLLATOR = new Intl.Collator("en", { numeric: true });
 const MAX_ROWS = 500;
 
+export const MINOR = ".minor";
+export const LONG = ".long";
+
 /**
  * A column.
  * @typedef {object} Column
  * @property {string} title
  * @property {(row: object) => (string|number|boolean)} value what the column sorts and filters by
  * @property {(row: object) => (Node|string|Array)} [cell] what it shows; the value by default
+ * @property {string} [classes] MINOR: a narrow table shows it with the details only; LONG: it shows its beginning
  * @property {boolean} [number] whether it is aligned to the right, and sorts from the largest first
  * @property {boolean} [plain] whether it cannot be sorted, for buttons
  * @property {boolean} [code] whether it is shown in the font of code
@@ -58,7 +62,7 @@ export class Table {
   }
 
   header(column, index) {
-    const type = column.number ? "th.number" : "th";
+    const type = `${column.number ? "th.number" : "th"}${column.classes ?? ""}`;
     if (column.plain) return h(type, { role: "columnheader", scope: "col" }, h("span.hidden", {}, column.title));
     const button = h("button", { type: "button", onclick: () => this.sort(index) }, h("span.arrow", { "aria-hidden": "true" }), column.title);
     return h(type, { role: "columnheader", scope: "col" }, button);
@@ -140,7 +144,7 @@ export class Table {
 
   newRow(key) {
     const cells = this.columns.map((column) => {
-      const classes = [column.number && ".number", column.code && ".code", column.plain && ".actions"];
+      const classes = [column.number && ".number", column.code && ".code", column.plain && ".actions", column.classes];
       return h(`td${classes.filter(Boolean).join("")}`, { role: "cell", dataset: column.plain ? {} : { label: column.title } });
     });
     const element = { cells, details: null, toggle: null };
@@ -164,8 +168,14 @@ export class Table {
     if (!isOpen) element.details = null;
     else {
       element.details ??= h("tr.details", { role: "row" }, h("td", { role: "cell", colspan: this.columns.length + 1 }));
-      fill(element.details.firstChild, this.options.details(row));
+      fill(element.details.firstChild, this.minorFacts(row), this.options.details(row));
     }
+  }
+
+  /** Return the fields of the columns that a narrow table hides. */
+  minorFacts(row) {
+    const columns = this.columns.filter((column) => column.classes === MINOR);
+    return h("dl.facts.minor-facts", {}, columns.map((column) => h("div", {}, h("dt", {}, column.title), h("dd", {}, column.cell ? column.cell(row) : column.value(row)))));
   }
 
   toggle(key) {

@@ -2,7 +2,7 @@
 
 import { code, fill, h, pill } from "../dom.js";
 import { age, bytes, count, digest, exactTime, seconds } from "../format.js";
-import { Table } from "../table.js";
+import { LONG, MINOR, Table } from "../table.js";
 
 class Models {
   constructor() {
@@ -14,14 +14,14 @@ class Models {
         { title: "Model", value: (model) => model.name, code: true },
         { title: "Digest", value: (model) => model.digest, cell: (model) => (model.digest ? code(digest(model.digest), model.digest) : "–") },
         { title: "Runs on", value: (model) => model.backends.join(", ") },
-        { title: "Identity", value: (model) => model.identity },
-        { title: "Session", value: (model) => model.session, code: true },
-        { title: "Priority", value: (model) => model.priority },
+        { title: "Identity", value: (model) => model.identity, classes: LONG },
+        { title: "Session", value: (model) => model.session, code: true, classes: MINOR },
+        { title: "Priority", value: (model) => model.priority, classes: MINOR },
         { title: "Executions", value: (model) => model.uses, cell: (model) => count(model.uses), number: true },
-        { title: "Best", value: (model) => model.best_s, cell: (model) => dash(model.best_s, seconds), number: true },
-        { title: "Longest", value: (model) => model.longest_s, cell: (model) => dash(model.longest_s, seconds), number: true },
+        { title: "Best", value: (model) => model.best_s, cell: (model) => dash(model.best_s, seconds), number: true, classes: MINOR },
+        { title: "Longest", value: (model) => model.longest_s, cell: (model) => dash(model.longest_s, seconds), number: true, classes: MINOR },
         { title: "Memory", value: (model) => model.memory_bytes, cell: (model) => dash(model.memory_bytes, bytes), number: true },
-        { title: "Source", value: (model) => (model.cached ? "cached" : "compiled"), cell: (model) => pill(model.cached ? "cached" : "compiled") },
+        { title: "Source", value: (model) => (model.cached ? "cached" : "compiled"), cell: (model) => pill(model.cached ? "cached" : "compiled"), classes: MINOR },
         { title: "Age", value: (model) => this.now - model.prepared_at, cell: (model) => h("span", { title: exactTime(model.prepared_at) }, age(this.now - model.prepared_at)), number: true },
       ],
       (model) => model.id,
