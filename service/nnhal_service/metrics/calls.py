@@ -41,6 +41,8 @@ METHOD_PATHS = {
     "DataSocket.RUN": "data_socket",
     "Device.PrepareModelFromCache": "load",
     "Device.Allocate": "allocate",
+    "Models.Prepare": "name",
+    "inference.GRPCInferenceService.ModelInfer": "inference",
     "MemoryService.Upload": "upload",
     "MemoryService.Read": "download",
 }

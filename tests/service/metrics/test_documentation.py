@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from nnhal.inference.open_inference_pb2 import DESCRIPTOR as SERVER
+from nnhal.services import SERVICES
 from nnhal_service.metrics import calls
 from nnhal_service.metrics.catalog import METRICS
 from nnhal_service.metrics.preparations import REASONS
@@ -37,3 +39,10 @@ def test_bounds_and_reasons_are_documented() -> None:
     for reason in RESTART_REASONS:
         assert f"`{reason}`" in TEXT
     assert len({label for label, _ in REASONS}) == len(REASONS)
+
+
+def test_paths_of_refused_calls_are_those_of_methods() -> None:
+    services = [*(each.descriptor for each in SERVICES.values()), *SERVER.services_by_name.values()]
+    methods = {method.full_name.removeprefix("nnhal.v1.") for service in services for method in service.methods}
+    assert set(calls.METHOD_PATHS) - {"DataSocket.RUN"} <= methods
+    assert all(f"`{path}`" in TEXT for path in calls.METHOD_PATHS.values())
