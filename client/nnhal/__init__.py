@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from nnhal.client.replicas.sync.fleet import Fleet
     from nnhal.client.replicas.sync.replicated_model import ReplicatedModel
     from nnhal.client.sync.buffer import Buffer
-    from nnhal.client.sync.device import Device, PartitionedModel, Preparation, PreparedModel, connect
+    from nnhal.client.sync.device import Device, PartitionedModel, Preparation, PreparedModel, connect, load
     from nnhal.enums import (
         BackendState,
         CacheState,
@@ -61,6 +61,7 @@ __all__ = [
     "__version__",
     "aio",
     "connect",
+    "load",
     "tflite",
     "types",
 ]
@@ -84,6 +85,7 @@ _MODULES = {
     "TensorInfo": "nnhal.client.core.arrays",
     "__version__": "nnhal.version",
     "connect": "nnhal.client.sync.device",
+    "load": "nnhal.client.sync.device",
 }
 """Module of each public name, apart from submodules and enumerations."""
 

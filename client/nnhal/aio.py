@@ -11,7 +11,7 @@ for a call cancels the call: the service abandons the preparation or the executi
 are methods here.
 """
 
-from nnhal.client.aio.device import Buffer, Device, Inputs, Outputs, PartitionedModel, PreparedModel, connect
+from nnhal.client.aio.device import Buffer, Device, Inputs, Outputs, PartitionedModel, PreparedModel, connect, load
 from nnhal.client.replicas.aio.fleet import Fleet
 from nnhal.client.replicas.aio.replicated_model import ReplicatedModel
 
@@ -25,6 +25,7 @@ __all__ = [
     "PreparedModel",
     "ReplicatedModel",
     "connect",
+    "load",
 ]
 
 

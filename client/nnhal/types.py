@@ -95,6 +95,8 @@ __all__ = [
 
 AnyArray: TypeAlias = NDArray[Any]
 Bytes: TypeAlias = NDArray[np.uint8]
+Normalization: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
+"""Mean and standard deviation of the pixels of an input: a value for each channel, or one for all."""
 
 HAL_VERSION = 4
 HAL_HASH = "53178f8de9b8861df391cf0593f6f3e08adad33d"
@@ -260,13 +262,14 @@ class ModelState:
 class Model:
     """A model.
 
-    The names and states exist only in the client. They are not part of the HAL and are not transmitted.
+    The names, states and normalizations exist only in the client. They are not part of the HAL and are not transmitted.
 
     Attributes:
         input_names: one name per input of `main`, or ().
         output_names: one name per output of `main`, or ().
         operation_names: the origin of each operation of `main`, or ().
         states: variables that a caller carries from one execution to the next.
+        normalizations: how pixels become elements of each input, if the file tells, or ().
     """
 
     main: Subgraph
@@ -279,6 +282,7 @@ class Model:
     output_names: tuple[str, ...] = ()
     operation_names: tuple[str, ...] = ()
     states: tuple[ModelState, ...] = ()
+    normalizations: tuple[Normalization | None, ...] = ()
 
     @property
     def subgraphs(self) -> tuple[Subgraph, ...]:

@@ -8,6 +8,7 @@ from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.fold import normalize
 from nnhal.tflite.graph import TfliteGraph
 from nnhal.tflite.lower import ModelLowering, lower
+from nnhal.tflite.model_metadata import parse_normalizations
 from nnhal.tflite.operands import ConstantStore
 from nnhal.tflite.reader import read
 from nnhal.tflite.report import ImportOutcome, ImportReport, OperatorReport
@@ -39,7 +40,10 @@ def import_model(
     number = subgraph if isinstance(subgraph, int) else _number_of(graphs, subgraph)
     source = graphs[number] if isinstance(subgraph, int) else _with_names(graphs[number], subgraph)
     graphs = (*graphs[:number], source, *graphs[number + 1 :])
-    return import_graphs(graphs, number, extension=extension, shapes=shapes, stateful=stateful)
+    model, report = import_graphs(graphs, number, extension=extension, shapes=shapes, stateful=stateful)
+    if model is not None and number == 0:  # the metadata describes the main subgraph
+        model = replace(model, normalizations=parse_normalizations(data.data, len(model.main.input_indexes)))
+    return model, report
 
 
 def import_graphs(

@@ -18,6 +18,7 @@ import numpy as np
 from nnhal.tflite.errors import TfliteError
 from nnhal.tflite_schema.reader import Fields, FlatbufferReader, InvalidFlatbuffer, numbers
 from nnhal.tflite_schema.tables import parse_tables
+from nnhal.types import Normalization
 
 MAX_LABEL_BYTES = 1 << 24
 """Maximum size of a label file."""
@@ -44,6 +45,7 @@ SubGraphMetadata name:ignored description:ignored input_tensor_metadata:[TensorM
 TensorMetadata name:string description:string dimension_names:ignored content:Content process_units:[ProcessUnit]
     stats:ignored associated_files:[AssociatedFile]
 Content content_properties_type:uint8 content_properties:offset
+AudioProperties sample_rate:uint32
 BoundingBoxProperties index:[uint32] type:uint8 coordinate_type:uint8
 ProcessUnit options_type:uint8 options:offset
 NormalizationOptions mean:[float32] std:[float32]
@@ -76,6 +78,7 @@ class TensorMetadata:
         axis_labels: a label for each position on the last axis.
         value_labels: a label for each value.
         boxes: form of the boxes, if the tensor contains bounding boxes.
+        sample_rate: samples per second, if it contains sound; 0 if unknown.
     """
 
     name: str = ""
@@ -86,6 +89,7 @@ class TensorMetadata:
     axis_labels: tuple[str, ...] = ()
     value_labels: tuple[str, ...] = ()
     boxes: BoxFormat | None = None
+    sample_rate: int = 0
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -121,6 +125,17 @@ def parse_metadata(data: bytes | memoryview) -> ModelMetadata | None:
         raise TfliteError(f"metadata: is damaged or truncated: {error}") from error
 
 
+def parse_normalizations(data: bytes | memoryview, count: int) -> tuple[Normalization | None, ...]:
+    """Return the normalizations of the inputs in the bytes of a .tflite file; () if it tells none, or is damaged."""
+    try:
+        buffer = _metadata_buffer(data)
+        inputs = () if buffer is None else _Metadata(buffer, None).model().inputs
+    except (TfliteError, InvalidFlatbuffer):
+        return ()
+    found = [(tensor.mean, tensor.std) if tensor.mean and tensor.std else None for tensor in inputs[:count]]
+    return (*found, *(None,) * (count - len(found))) if any(found) else ()
+
+
 def _metadata_buffer(data: bytes | memoryview) -> bytes | memoryview | None:
     model = FlatbufferReader(np.frombuffer(data, np.uint8), b"TFL3", _MODEL).root("Model")
     buffers = model["buffers"] or []
@@ -134,9 +149,9 @@ def _metadata_buffer(data: bytes | memoryview) -> bytes | memoryview | None:
 
 
 class _Metadata:
-    """The flatbuffer of the metadata, with the label files to which it refers."""
+    """The flatbuffer of the metadata, with the label files to which it refers. None: the labels are not read."""
 
-    def __init__(self, data: bytes | memoryview, files: "_LabelFiles") -> None:
+    def __init__(self, data: bytes | memoryview, files: "_LabelFiles | None") -> None:
         if bytes(data[4:8]) != b"M001":
             raise TfliteError("metadata: the identifier M001 is missing")
         self._reader = FlatbufferReader(np.frombuffer(data, np.uint8), b"M001", _METADATA)
@@ -165,6 +180,7 @@ class _Metadata:
             self._labels(fields, _AXIS_LABELS),
             self._labels(fields, _VALUE_LABELS),
             self._boxes(content["content_properties"]) if kind == CONTENTS.index("bounding boxes") else None,
+            self._sample_rate(content["content_properties"]) if kind == CONTENTS.index("audio") else 0,
         )
 
     def _normalization(self, units: Sequence[Fields]) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -173,6 +189,11 @@ class _Metadata:
                 options = self._reader.table("NormalizationOptions", unit["options"], "options")
                 return numbers(options["mean"]), numbers(options["std"])
         return (), ()
+
+    def _sample_rate(self, position: int | None) -> int:
+        if position is None:
+            return 0
+        return int(self._reader.table("AudioProperties", position, "content_properties")["sample_rate"])
 
     def _boxes(self, position: int | None) -> BoxFormat:
         if position is None:
@@ -185,7 +206,7 @@ class _Metadata:
         """Return the labels of a tensor. The file without a locale has precedence over translations."""
         files = [file for file in tensor["associated_files"] or [] if file["type"] == type_]
         names = [(file["locale"] or "", file["name"] or "") for file in files]
-        return self._files.read(min(names)[1]) if names else ()
+        return self._files.read(min(names)[1]) if names and self._files else ()
 
 
 class _LabelFiles:

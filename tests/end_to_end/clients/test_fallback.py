@@ -103,6 +103,7 @@ def test_region_of_the_extension(cpu_ref: Service, transport: Any) -> None:
         np.testing.assert_array_equal(outputs["y"], -(X**2))
         assert outputs.timing.time_on_device_ns > 0
         np.testing.assert_array_equal(prepared.execute([X.tolist()])[0], -(X**2))
+        np.testing.assert_array_equal(prepared(x=X)[0], -(X**2))
         assert prepared.input_names == ("x",)
         assert [info.name for info in (*prepared.inputs, *prepared.outputs)] == ["x", "y"]
         assert [part.is_fallback for part in prepared.placement.parts] == [False, True, False]

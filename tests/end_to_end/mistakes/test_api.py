@@ -126,10 +126,15 @@ MISTAKES: dict[str, tuple[Call, type[Exception], str]] = {
         nnhal.tflite.TfliteError,
         "test_api.py: is not a .tflite file: the identifier TFL3 is missing",
     ),
-    "bytes as a model": (
+    "bytes of another file as a model": (
         lambda o: o.device.prepare(b"TFL3"),
+        nnhal.tflite.TfliteError,
+        "model: is not a .tflite file: the identifier TFL3 is missing",
+    ),
+    "number as a model": (
+        lambda o: o.device.prepare(5),
         TypeError,
-        "model is b'TFL3' (bytes); expected a nnhal.Model or the path of a .tflite file",
+        "model is 5 (int); expected a nnhal.Model, or the path or the bytes of a .tflite file",
     ),
     "priority": (
         lambda o: o.device.prepare(MODEL, priority=99).result(60),

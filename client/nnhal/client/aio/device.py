@@ -4,7 +4,7 @@ Hand-written: `prepare` is a coroutine, where the synchronous client returns a f
 """
 
 from collections.abc import Callable, Coroutine, Generator
-from typing import Literal, Unpack, overload
+from typing import Any, Literal, Unpack, overload
 
 import grpc
 
@@ -16,7 +16,7 @@ from nnhal.client.aio.partitioned_model import PartitionedModel
 from nnhal.client.aio.preparation import load_model
 from nnhal.client.aio.prepared_model import PreparedModel
 from nnhal.client.aio.reconnect import ReconnectingSession
-from nnhal.client.core.arguments import ModelSource, check_connect
+from nnhal.client.core.arguments import InputShapes, ModelSource, check_connect
 from nnhal.client.core.arrays import Inputs, Outputs
 from nnhal.client.core.cache import SharedDeadline
 from nnhal.client.core.handles import AsyncCloseable
@@ -28,7 +28,7 @@ from nnhal.client.fleet.targets import is_cluster, resolve_target
 from nnhal.client.security.options import PemSource, SecurityOptions, TokenSource
 from nnhal.types import ExecutionPreference, Priority
 
-__all__ = ["Buffer", "Device", "Inputs", "Outputs", "PartitionedModel", "PreparedModel", "connect"]
+__all__ = ["Buffer", "Device", "Inputs", "Outputs", "PartitionedModel", "PreparedModel", "connect", "load"]
 
 
 def connect(
@@ -108,6 +108,30 @@ class Connecting:
         await self._device.close()
 
 
+async def load(
+    model: ModelSource,
+    target: str | None = None,
+    *,
+    signature: str | None = None,
+    shapes: InputShapes | None = None,
+    cache: bool = False,
+    **options: Any,
+) -> PreparedModel | PartitionedModel:
+    """Load a model and return it ready to be called: `outputs = await model(image)`.
+
+    Arguments and errors are those of `nnhal.load`.
+    """
+    loaded = await load_model(model, signature, shapes)  # before a service starts for a file that cannot be used
+    device = await connect(target, **options)
+    try:
+        prepared = await device.prepare(loaded, fallback=True, cache=cache)
+    except BaseException:
+        await device.close()
+        raise
+    prepared.owner = device
+    return prepared
+
+
 class Device(FallbackDevice, AsyncCloseable):
     """Device of a service, in a session of its own. Close it, or use it as an asynchronous context manager."""
 
@@ -132,12 +156,13 @@ class Device(FallbackDevice, AsyncCloseable):
         priority: int | str = Priority.MEDIUM,
         deadline: float | None = None,
         signature: str | None = None,
+        shapes: InputShapes | None = None,
     ) -> PreparedModel | PartitionedModel:
         """Prepare a model. Arguments and errors are those of `nnhal.Device.prepare` and of its result.
 
         If the task is cancelled, the service abandons the work.
         """
-        model = await load_model(model, signature)
+        model = await load_model(model, signature, shapes)
         options = PreparationArguments.of(preference, priority, cache, token)
         prepare = self._prepare_with_fallback if fallback else self._prepare_model
         return await prepare(model, options, PreparationCall(), SharedDeadline(deadline))

@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NoReturn
 
+from numpy.typing import ArrayLike
+
 from nnhal.client.aio.concurrency import Lock, Work
 from nnhal.client.aio.prepared_model import PreparedModel
 from nnhal.client.aio.stream import Stream
-from nnhal.client.core.arrays import Inputs, Outputs, TensorInfo
+from nnhal.client.core.arrays import CallInput, Inputs, Outputs, TensorInfo, call_inputs
 from nnhal.client.core.buffered_execution import plain_inputs
 from nnhal.client.core.cache import SharedDeadline
 from nnhal.client.core.handles import AsyncCloseable, description
@@ -47,7 +49,9 @@ class PartitionedModel(DescribedModel, AsyncCloseable):
         infos = (info for model in parts for info in (*model.inputs, *model.outputs))
         types = {info.type: info.extension_type for info in infos if info.extension_type is not None}
         super().__init__(
-            TensorInfo.all_of([main.operands[i] for i in main.input_indexes], whole.input_names, dtypes, types),
+            TensorInfo.all_of(
+                [main.operands[i] for i in main.input_indexes], whole.input_names, dtypes, types, whole.normalizations
+            ),
             TensorInfo.all_of([written[i] for i in main.output_indexes], whole.output_names, dtypes, types),
             (whole.input_names, whole.output_names),
             whole.states,
@@ -76,6 +80,10 @@ class PartitionedModel(DescribedModel, AsyncCloseable):
         """Outcome of the compilation cache: that of the part which was served worst."""
         outcomes = {part.cache.state: part.cache for part in reversed(self._parts)}
         return next(outcomes[state] for state in _CACHE_STATES if state in outcomes)
+
+    async def __call__(self, *values: CallInput, **named: ArrayLike | None) -> Outputs:
+        """Run the model with one value per input, by position or by name, as `execute` does."""
+        return await self.execute(call_inputs(values, named))
 
     async def execute(
         self,
@@ -198,9 +206,9 @@ class PartitionedModel(DescribedModel, AsyncCloseable):
         raise self._unavailable("reusable()")
 
     async def close(self) -> None:
-        """Release the parts on their services. Executions in progress finish."""
+        """Release the parts on their services, and the own device if there is one. Executions in progress finish."""
         self._closed = True
-        for part in (*self._parts, self._prepared_whole):
+        for part in (*self._parts, self._prepared_whole, self.owner):
             if part is not None:
                 await part.close()
 

@@ -11,7 +11,7 @@ from nnhal import wire
 from nnhal.client.aio.concurrency import run_blocking
 from nnhal.client.aio.connection import Connection
 from nnhal.client.aio.grpc_calls import PreparationCall
-from nnhal.client.core.arguments import ModelSource, import_model
+from nnhal.client.core.arguments import InputShapes, ModelSource, import_model
 from nnhal.client.core.cache import (
     DEADLINE_MISSED,
     ClientCacheFolder,
@@ -29,17 +29,17 @@ from nnhal.v1 import cache_pb2, device_pb2, models_pb2, types_pb2
 _log = logging.getLogger(__name__)
 
 
-async def load_model(source: ModelSource, signature: str | None = None) -> Model:
-    """Return a model, or import it from the .tflite file at a path, which may have several signatures.
+async def load_model(source: ModelSource, signature: str | None = None, shapes: InputShapes | None = None) -> Model:
+    """Return a model, or import it from a .tflite file, which may have several signatures, with shapes of inputs.
 
     Raises:
-        TypeError: the source is neither a model nor a path.
+        TypeError: the source is neither a model nor a path nor bytes.
         TfliteError: the file is damaged, or NNAPI does not support a part of it.
         OSError: the file cannot be opened.
     """
-    if isinstance(source, Model) and signature is None:
+    if isinstance(source, Model) and signature is None and shapes is None:
         return source
-    return await run_blocking(import_model, source, signature)
+    return await run_blocking(import_model, source, signature, shapes)
 
 
 @asynccontextmanager

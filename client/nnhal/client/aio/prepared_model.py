@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import Any, Unpack, overload
 
+from numpy.typing import ArrayLike
+
 from nnhal import wire
 from nnhal.client.aio.buffer import Buffer
 from nnhal.client.aio.burst import Burst
@@ -16,7 +18,7 @@ from nnhal.client.aio.reconnect import ReconnectingSession
 from nnhal.client.aio.reusable import Execution
 from nnhal.client.aio.stream import DeviceStates, Stream
 from nnhal.client.core.arguments import nanoseconds
-from nnhal.client.core.arrays import Inputs, Outputs
+from nnhal.client.core.arrays import CallInput, Inputs, Outputs, call_inputs
 from nnhal.client.core.buffered_execution import (
     AnyOutputs,
     BufferedExecution,
@@ -63,6 +65,10 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
         self._remote = RemoteModel(connection, notify.prepared_model)
         self._renewing = Lock()
         self._executor = PlainExecutor(self._io, self._templates)
+
+    async def __call__(self, *values: CallInput, **named: ArrayLike | None) -> Outputs:
+        """Run the model with one value per input, by position or by name, as `execute` does."""
+        return await self.execute(call_inputs(values, named))
 
     @overload
     async def execute(
@@ -144,6 +150,12 @@ class PreparedModel(PreparedModelBase, AsyncCloseable):
     def labels(self) -> tuple[str, ...]:
         """Names of classes that the service has for a model by name, or ()."""
         return self._spec.labels if isinstance(self._spec, NamedSpec) else ()
+
+    async def close(self) -> None:
+        """Release the model on the service, and its own device if it has one. Executions in progress finish."""
+        await super().close()
+        if self.owner is not None:
+            await self.owner.close()
 
     def belongs_to(self, session: ReconnectingSession) -> bool:
         """Return whether the model was prepared by the device with a session."""

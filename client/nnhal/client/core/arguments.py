@@ -2,6 +2,7 @@
 
 import importlib
 import os
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any, TypeAlias, cast
 
@@ -9,8 +10,10 @@ from nnhal.address import target_address
 from nnhal.errors import invalid_argument
 from nnhal.types import Model
 
-ModelSource: TypeAlias = Model | str | os.PathLike[str]
-"""A model, or the path of a .tflite file."""
+ModelSource: TypeAlias = Model | str | os.PathLike[str] | bytes | bytearray
+"""A model, or the path or the contents of a .tflite file."""
+InputShapes: TypeAlias = Mapping[str, Sequence[int | None]]
+"""Shapes of inputs by name, in place of those of the file. None is an unknown dimension."""
 
 _TRANSPORTS = ("auto", "grpc")
 
@@ -49,18 +52,24 @@ def check_connect(target: object, device: object, timeout: object, transport: ob
         raise invalid_argument(f"transport is {transport!r}; expected one of {', '.join(map(repr, _TRANSPORTS))}")
 
 
-def import_model(path: object, signature: str | None = None) -> Model:
+def import_model(source: object, signature: str | None = None, shapes: InputShapes | None = None) -> Model:
     """Return the model of a .tflite file, or that of one of its signatures.
 
     Raises:
-        TypeError: the first argument is not a path; a model has no signatures any more.
+        TypeError: the first argument is neither a path nor bytes; a model has its signature and its shapes.
         TfliteError: the file is damaged, or NNAPI does not support a part of it.
         OSError: the file cannot be opened.
     """
-    if not isinstance(path, str | os.PathLike):
-        expected = "a nnhal.Model or the path of a .tflite file"
-        raise type_error("model", path, expected if signature is None else "a path, to choose a signature")
-    return cast(Model, importlib.import_module("nnhal.tflite").load(path, signature=signature))
+    if not isinstance(source, str | os.PathLike | bytes | bytearray | memoryview):
+        chosen = {"a signature": signature, "shapes": shapes}
+        choices = " and ".join(name for name, value in chosen.items() if value is not None)
+        expected = "the path or the bytes of a .tflite file"
+        raise type_error(
+            "model", source, f"{expected}, to choose {choices}" if choices else f"a nnhal.Model, or {expected}"
+        )
+    tflite = importlib.import_module("nnhal.tflite")
+    read = tflite.load if isinstance(source, str | os.PathLike) else tflite.parse
+    return cast(Model, read(source, signature=signature, shapes=shapes))
 
 
 def nanoseconds(seconds: float, name: str = "deadline") -> int:

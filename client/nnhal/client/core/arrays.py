@@ -6,12 +6,13 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from math import prod
 from types import MappingProxyType
-from typing import Any, Self, TypeAlias, TypeVar, overload
+from typing import Any, Self, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from nnhal.client.core.arguments import type_error
+from nnhal.client.elements import Picture, dequantize, image_elements, quantize, valid_normalization
 from nnhal.errors import invalid_argument
 from nnhal.shm.protocol import fits_packets
 from nnhal.types import (
@@ -23,6 +24,7 @@ from nnhal.types import (
     ExecutionResult,
     ExtensionOperandTypeInformation,
     Memory,
+    Normalization,
     Operand,
     Request,
     RequestArgument,
@@ -43,6 +45,8 @@ E = TypeVar("E")
 
 Inputs: TypeAlias = Sequence[ArrayLike | None] | Mapping[str, ArrayLike | None]
 """One value per input, by position or by name; None omits an optional input."""
+CallInput: TypeAlias = ArrayLike | Mapping[str, ArrayLike | None] | None
+"""Argument of a model that is called like a function: the value of an input, or all of them by name."""
 
 
 class NamedOutputs(tuple[E, ...]):
@@ -89,11 +93,13 @@ class TensorInfo(Operand):
         name: its name, or "".
         element: type of the elements, if the type belongs to the LiteRT extension.
         extension_type: description of the type, if an extension defines it and the service tells its size.
+        normalization: mean and standard deviation of the pixels of an image, if the model's file tells them.
     """
 
     name: str = ""
     element: np.dtype[Any] | None = None
     extension_type: ExtensionOperandTypeInformation | None = None
+    normalization: Normalization | None = None
 
     @staticmethod
     def all_of(
@@ -101,6 +107,7 @@ class TensorInfo(Operand):
         names: Sequence[str],
         elements: Mapping[int, np.dtype[Any]],
         extension_types: Mapping[int, ExtensionOperandTypeInformation] = MappingProxyType({}),
+        normalizations: Sequence[Normalization | None] = (),
     ) -> "tuple[TensorInfo, ...]":
         """Return the inputs or outputs of a model that has these operands.
 
@@ -109,6 +116,7 @@ class TensorInfo(Operand):
             names: their names, or () for "".
             elements: types of the elements of the LiteRT extension's tensors, by operand type.
             extension_types: descriptions of extension types, by operand type.
+            normalizations: one for each operand, or ().
         """
         values = ({field.name: getattr(operand, field.name) for field in fields(Operand)} for operand in operands)
         return tuple(
@@ -117,8 +125,11 @@ class TensorInfo(Operand):
                 name=name,
                 element=elements.get(value["type"]),
                 extension_type=extension_types.get(value["type"]),
+                normalization=normalization,
             )
-            for value, name in zip(values, names or itertools.repeat(""), strict=False)
+            for value, name, normalization in zip(
+                values, names or itertools.repeat(""), normalizations or itertools.repeat(None), strict=False
+            )
         )
 
     @property
@@ -131,10 +142,50 @@ class TensorInfo(Operand):
         """Type of the elements: opaque bytes for a type of an extension; None if only the service knows their size."""
         return value_dtype(self)
 
+    def quantize(self, values: ArrayLike) -> AnyArray:
+        """Return the elements for real values: rounded to steps of the scale if the type is quantized."""
+        return quantize(self, values, require_dtype(self))
+
+    def dequantize(self, elements: ArrayLike) -> AnyArray:
+        """Return the real values of elements as float32. Elements that are not quantized are returned unchanged."""
+        return dequantize(self, elements)
+
+    def preprocess(self, picture: Picture, *, normalization: Normalization | None = None) -> AnyArray:
+        """Return a picture as the value of this input, which takes one image: resized, in its dtype, with batch size 1.
+
+        Float elements are (pixel - mean) / std. Others are the pixels (uint8, int32), or the pixels - 128 (int8).
+
+        Args:
+            picture: the path of a file, an image of Pillow, or uint8 pixels [H,W], [H,W,C] or [1,H,W,C].
+            normalization: mean and standard deviation; by default those of the model's file, or else 0 and 255.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: the input is not an image, or the array has no form of pixels.
+            ImportError: Pillow is needed, and not installed.
+            OSError: the file is not an image.
+        """
+        own = valid_normalization(self, normalization or self.normalization)
+        if normalization and own is None:
+            raise invalid_argument(f"normalization is {normalization}; {self!r} cannot use it")
+        return image_elements(self, picture, own)
+
     def __repr__(self) -> str:
         quantization = f", scale={self.scale:g}, zero_point={self.zero_point}" if self.scale else ""
         type_ = type_name(self.type)
         return f"TensorInfo(name={self.name!r}, shape={self.shape}, dtype={self.dtype}, type={type_}{quantization})"
+
+
+def call_inputs(values: tuple[CallInput, ...], named: Mapping[str, ArrayLike | None]) -> Inputs:
+    """Return the inputs of a model that is called like a function: by position, by name, or as one mapping.
+
+    Raises:
+        TypeError: there are some of both.
+    """
+    if values and named:
+        raise TypeError("inputs are given by position and by name; give all of them in one of the two ways")
+    if len(values) == 1 and isinstance(values[0], Mapping):
+        return values[0]
+    return named or cast("tuple[ArrayLike | None, ...]", values)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Generic, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 from nnhal import wire
 from nnhal.client.core.arguments import optional_nanoseconds
@@ -94,7 +94,13 @@ def _output_bytes(message: types_pb2.ReturnedOutput, memories: Mapping[bytes, By
 
 
 class DescribedModel:
-    """Inputs, outputs and states of a prepared model."""
+    """Inputs, outputs and states of a prepared model.
+
+    Attributes:
+        owner: the device if it belongs to the model, as of `nnhal.load`, and is closed with it.
+    """
+
+    owner: Any = None
 
     def __init__(
         self,
@@ -150,8 +156,8 @@ class PreparedModelBase(DescribedModel):
         operands = wire.to_notified_operands(notify)
         dtypes = element_dtypes(model.extension_name_to_prefix)
         inputs, outputs = (
-            TensorInfo.all_of(*pair, dtypes, wire.to_extension_types(notify))
-            for pair in zip(operands, names, strict=True)
+            TensorInfo.all_of(*values[:2], dtypes, wire.to_extension_types(notify), values[2])
+            for values in zip(operands, names, (model.normalizations, ()), strict=True)
         )
         super().__init__(inputs, outputs, names, model.states)
         self._device = device

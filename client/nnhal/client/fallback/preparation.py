@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypedDict
 
 from nnhal import wire
-from nnhal.client.core.arguments import enum_value
+from nnhal.client.core.arguments import InputShapes, enum_value
 from nnhal.client.core.cache import PreparationSpec, is_session_lost
 from nnhal.client.fallback.division import Part
 from nnhal.client.fallback.placement import THIS_MACHINE, Refusals, describe_refusals
@@ -28,6 +28,7 @@ class PrepareOptions(TypedDict, total=False):
     priority: int | str
     deadline: float | None
     signature: str | None
+    shapes: InputShapes | None
 
 
 @dataclass(frozen=True)

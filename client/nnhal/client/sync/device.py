@@ -11,7 +11,7 @@ from typing import Any, Literal, NoReturn, TypeVar, Unpack, overload
 
 import grpc
 
-from nnhal.client.core.arguments import ModelSource, check_connect
+from nnhal.client.core.arguments import InputShapes, ModelSource, check_connect
 from nnhal.client.core.arrays import Inputs, Outputs
 from nnhal.client.core.cache import SharedDeadline
 from nnhal.client.core.handles import Closeable
@@ -30,7 +30,17 @@ from nnhal.client.sync.prepared_model import PreparedModel
 from nnhal.client.sync.reconnect import ReconnectingSession
 from nnhal.types import ExecutionPreference, Priority
 
-__all__ = ["Buffer", "Device", "Inputs", "Outputs", "PartitionedModel", "Preparation", "PreparedModel", "connect"]
+__all__ = [
+    "Buffer",
+    "Device",
+    "Inputs",
+    "Outputs",
+    "PartitionedModel",
+    "Preparation",
+    "PreparedModel",
+    "connect",
+    "load",
+]
 
 R = TypeVar("R")
 
@@ -104,6 +114,44 @@ def open_device(
     return Device(session, device)
 
 
+def load(
+    model: ModelSource,
+    target: str | None = None,
+    *,
+    signature: str | None = None,
+    shapes: InputShapes | None = None,
+    cache: bool = False,
+    **options: Any,
+) -> PreparedModel | PartitionedModel:
+    """Load a model and return it ready to be called: `outputs = model(image)`.
+
+    Inputs are arrays by position or by name. The model has a connection of its own, which ends when it is closed or its
+    `with` block ends. Operations that the device does not support run on this machine.
+
+    Args:
+        model: a model, or the path or the bytes of a .tflite file.
+        target: the service, as for `nnhal.connect`. None starts a service in a child process.
+        signature: like `shapes` and `cache` as for `Device.prepare`.
+        shapes: shapes of inputs by name, in place of those of the file.
+        cache: whether to use the cache of the service.
+        options: further arguments of `nnhal.connect`.
+
+    Raises:
+        TypeError: the model is neither a model nor a path nor bytes, or an option is unknown.
+        TfliteError, OSError, ImportError: see `nnhal.tflite.load`.
+        HalError: see `nnhal.connect` and `Device.prepare`.
+    """
+    loaded = load_model(model, signature, shapes)  # before a service starts for a file that cannot be used
+    device = connect(target, **options)
+    try:
+        prepared = device.prepare(loaded, fallback=True, cache=cache).result()
+    except BaseException:
+        device.close()
+        raise
+    prepared.owner = device
+    return prepared
+
+
 class Device(FallbackDevice, Closeable):
     """Device of a service, in a session of its own. Close it, or use it as a context manager."""
 
@@ -128,6 +176,7 @@ class Device(FallbackDevice, Closeable):
         priority: int | str = Priority.MEDIUM,
         deadline: float | None = None,
         signature: str | None = None,
+        shapes: InputShapes | None = None,
     ) -> "Preparation[Any]":
         """Start to prepare a model.
 
@@ -142,7 +191,7 @@ class Device(FallbackDevice, Closeable):
         models, nothing changes.
 
         Args:
-            model: a model, or the path of a .tflite file.
+            model: a model, or the path or the bytes of a .tflite file.
             fallback: whether this machine runs operations that the device does not support.
             cache: whether to use the cache, with a token derived from the model and the device.
             token: use the cache with these 32 bytes, which identify this model, preference and priority.
@@ -150,16 +199,18 @@ class Device(FallbackDevice, Closeable):
             priority: a Priority or its name ("low", "medium", "high"), among this client's own models.
             deadline: seconds from now. If it is missed, the preparation ends with MISSED_DEADLINE_*.
             signature: key of a signature of the .tflite file, by default its main subgraph.
+            shapes: shapes of inputs by name, in place of those of the file: `{"image": (8, 224, 224, 3)}` is a batch of
+                eight. None is an unknown dimension.
 
         Returns:
             a future of the prepared model. Its `result()` raises the errors of the preparation.
 
         Raises:
             HalError: INVALID_ARGUMENT: the length of the token, or an unknown name.
-            TypeError: the model is neither a model nor a path.
+            TypeError: the model is neither a model nor a path nor bytes.
             TfliteError, OSError, ImportError: see `nnhal.tflite.load`.
         """
-        model = load_model(model, signature)
+        model = load_model(model, signature, shapes)
         options = PreparationArguments.of(preference, priority, cache, token)
         end = SharedDeadline(deadline)
         if fallback:

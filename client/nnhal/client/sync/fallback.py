@@ -47,7 +47,7 @@ class FallbackDevice(DeviceQueries):
         """Return where each operation of a model would run, with reasons. Nothing is prepared.
 
         Args:
-            model: a model, or the path of a .tflite file.
+            model: a model, or the path or the bytes of a .tflite file.
             fallback: whether the client's machine would run operations that the device does not support. If there are
                 any, the result is a `FallbackPlacement` with the parts and their cost.
 

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NoReturn
 
-from nnhal.client.core.arrays import Inputs, Outputs, TensorInfo
+from numpy.typing import ArrayLike
+
+from nnhal.client.core.arrays import CallInput, Inputs, Outputs, TensorInfo, call_inputs
 from nnhal.client.core.buffered_execution import plain_inputs
 from nnhal.client.core.cache import SharedDeadline
 from nnhal.client.core.handles import Closeable, description
@@ -48,7 +50,9 @@ class PartitionedModel(DescribedModel, Closeable):
         infos = (info for model in parts for info in (*model.inputs, *model.outputs))
         types = {info.type: info.extension_type for info in infos if info.extension_type is not None}
         super().__init__(
-            TensorInfo.all_of([main.operands[i] for i in main.input_indexes], whole.input_names, dtypes, types),
+            TensorInfo.all_of(
+                [main.operands[i] for i in main.input_indexes], whole.input_names, dtypes, types, whole.normalizations
+            ),
             TensorInfo.all_of([written[i] for i in main.output_indexes], whole.output_names, dtypes, types),
             (whole.input_names, whole.output_names),
             whole.states,
@@ -77,6 +81,10 @@ class PartitionedModel(DescribedModel, Closeable):
         """Outcome of the compilation cache: that of the part which was served worst."""
         outcomes = {part.cache.state: part.cache for part in reversed(self._parts)}
         return next(outcomes[state] for state in _CACHE_STATES if state in outcomes)
+
+    def __call__(self, *values: CallInput, **named: ArrayLike | None) -> Outputs:
+        """Run the model with one value per input, by position or by name, as `execute` does."""
+        return self.execute(call_inputs(values, named))
 
     def execute(
         self,
@@ -199,9 +207,9 @@ class PartitionedModel(DescribedModel, Closeable):
         raise self._unavailable("reusable()")
 
     def close(self) -> None:
-        """Release the parts on their services. Executions in progress finish."""
+        """Release the parts on their services, and the own device if there is one. Executions in progress finish."""
         self._closed = True
-        for part in (*self._parts, self._prepared_whole):
+        for part in (*self._parts, self._prepared_whole, self.owner):
             if part is not None:
                 part.close()
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nnhal import wire
-from nnhal.client.core.arguments import ModelSource, import_model
+from nnhal.client.core.arguments import InputShapes, ModelSource, import_model
 from nnhal.client.core.cache import (
     DEADLINE_MISSED,
     ClientCacheFolder,
@@ -30,17 +30,17 @@ from nnhal.v1 import cache_pb2, device_pb2, models_pb2, types_pb2
 _log = logging.getLogger(__name__)
 
 
-def load_model(source: ModelSource, signature: str | None = None) -> Model:
-    """Return a model, or import it from the .tflite file at a path, which may have several signatures.
+def load_model(source: ModelSource, signature: str | None = None, shapes: InputShapes | None = None) -> Model:
+    """Return a model, or import it from a .tflite file, which may have several signatures, with shapes of inputs.
 
     Raises:
-        TypeError: the source is neither a model nor a path.
+        TypeError: the source is neither a model nor a path nor bytes.
         TfliteError: the file is damaged, or NNAPI does not support a part of it.
         OSError: the file cannot be opened.
     """
-    if isinstance(source, Model) and signature is None:
+    if isinstance(source, Model) and signature is None and shapes is None:
         return source
-    return run_blocking(import_model, source, signature)
+    return run_blocking(import_model, source, signature, shapes)
 
 
 @contextmanager

@@ -4,9 +4,11 @@
 from collections.abc import Iterable
 from typing import Any, Unpack, overload
 
+from numpy.typing import ArrayLike
+
 from nnhal import wire
 from nnhal.client.core.arguments import nanoseconds
-from nnhal.client.core.arrays import Inputs, Outputs
+from nnhal.client.core.arrays import CallInput, Inputs, Outputs, call_inputs
 from nnhal.client.core.buffered_execution import (
     AnyOutputs,
     BufferedExecution,
@@ -64,6 +66,10 @@ class PreparedModel(PreparedModelBase, Closeable):
         self._remote = RemoteModel(connection, notify.prepared_model)
         self._renewing = Lock()
         self._executor = PlainExecutor(self._io, self._templates)
+
+    def __call__(self, *values: CallInput, **named: ArrayLike | None) -> Outputs:
+        """Run the model with one value per input, by position or by name, as `execute` does."""
+        return self.execute(call_inputs(values, named))
 
     @overload
     def execute(self, inputs: BufferInputs, *, outputs: None = None, **options: Unpack[ModelOptions]) -> Outputs: ...
@@ -143,6 +149,12 @@ class PreparedModel(PreparedModelBase, Closeable):
     def labels(self) -> tuple[str, ...]:
         """Names of classes that the service has for a model by name, or ()."""
         return self._spec.labels if isinstance(self._spec, NamedSpec) else ()
+
+    def close(self) -> None:
+        """Release the model on the service, and its own device if it has one. Executions in progress finish."""
+        super().close()
+        if self.owner is not None:
+            self.owner.close()
 
     def belongs_to(self, session: ReconnectingSession) -> bool:
         """Return whether the model was prepared by the device with a session."""

@@ -52,7 +52,7 @@ def test_invalid_arguments_of_connect(arguments: dict[str, object], kind: type[E
 
 
 def test_sources_of_models(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r"model is 5 \(int\); expected a nnhal\.Model or the path of a \.tflite file"):
+    with pytest.raises(TypeError, match=r"model is 5 \(int\); expected a nnhal\.Model, or the path or the bytes of a"):
         import_model(5)
     with pytest.raises(FileNotFoundError):
         import_model(tmp_path / "model.tflite")

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable
 
+from numpy.typing import ArrayLike
+
 from nnhal.client.aio.concurrency import Started
-from nnhal.client.core.arrays import Inputs, Outputs
+from nnhal.client.core.arrays import CallInput, Inputs, Outputs, call_inputs
 from nnhal.client.core.handles import AsyncCloseable
 from nnhal.client.replicas.aio.replicated_burst import DeviceReplica, DeviceReplicas, ReplicatedBurst
 
@@ -25,6 +27,10 @@ class ReplicatedModel(AsyncCloseable):
     def outstanding(self) -> list[int]:
         """Number of executions in progress, for each replica."""
         return self._replicas.outstanding
+
+    async def __call__(self, *values: CallInput, **named: ArrayLike | None) -> Outputs:
+        """Run the model with one value per input, by position or by name, as `execute` does."""
+        return await self.execute(call_inputs(values, named))
 
     async def execute(self, inputs: Inputs, *, deadline: float | None = None) -> Outputs:
         """Run the model on one of the replicas.

@@ -61,7 +61,7 @@ class Fleet:
         again on another one, and its executions are repeated.
 
         Args:
-            model: a model, or the path of a .tflite file.
+            model: a model, or the path or the bytes of a .tflite file.
             replicas: number of replicas.
             hedge: seconds after which an execution without an answer is sent to a second replica, too; None: never.
             options: further arguments of `Device.prepare`.
@@ -71,7 +71,7 @@ class Fleet:
                 `Device.prepare`.
         """
         check_count(replicas)
-        loaded = load_model(model)
+        loaded = load_model(model, options.pop("signature", None), options.pop("shapes", None))
         needs = session_needs(loaded, self._accelerator) or SessionNeeds()
         made: list[DeviceReplica] = []
         try:

@@ -3,7 +3,9 @@
 
 from collections.abc import Iterable
 
-from nnhal.client.core.arrays import Inputs, Outputs
+from numpy.typing import ArrayLike
+
+from nnhal.client.core.arrays import CallInput, Inputs, Outputs, call_inputs
 from nnhal.client.core.handles import Closeable
 from nnhal.client.replicas.sync.replicated_burst import DeviceReplica, DeviceReplicas, ReplicatedBurst
 from nnhal.client.sync.concurrency import Started
@@ -26,6 +28,10 @@ class ReplicatedModel(Closeable):
     def outstanding(self) -> list[int]:
         """Number of executions in progress, for each replica."""
         return self._replicas.outstanding
+
+    def __call__(self, *values: CallInput, **named: ArrayLike | None) -> Outputs:
+        """Run the model with one value per input, by position or by name, as `execute` does."""
+        return self.execute(call_inputs(values, named))
 
     def execute(self, inputs: Inputs, *, deadline: float | None = None) -> Outputs:
         """Run the model on one of the replicas.
