@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from nnhal.tflite.model_metadata import TensorMetadata
-from nnhal.types import AnyArray, Model, ModelState, Operand, OperandLifeTime, OperandType, Subgraph
+from nnhal.client.core.arrays import TensorInfo
+from nnhal.types import AnyArray, Model, ModelState, Normalization, Operand, OperandLifeTime, OperandType, Subgraph
 from nnhal_tools.cli import inputs
 from nnhal_tools.cli.errors import CommandError
+from tests.tools.sounds import write_wav
 
 
-def image_operand(type_: OperandType, *dimensions: int) -> Operand:
-    return Operand(type_, dimensions, 0.5, 0, OperandLifeTime.SUBGRAPH_INPUT)
+def image_operand(type_: OperandType, *dimensions: int, normalization: Normalization | None = None) -> TensorInfo:
+    return TensorInfo(type_, dimensions, 0.5, 0, OperandLifeTime.SUBGRAPH_INPUT, normalization=normalization)
 
 
 @pytest.mark.parametrize(
@@ -38,9 +39,9 @@ def test_metadata_normalizes_pixels_of_float_inputs(tmp_path: Path) -> None:
     plain = [0, 100 / 255, 1]
 
     def read(type_: OperandType, mean: tuple[float, ...], std: tuple[float, ...]) -> tuple[list[float], str]:
-        operand, metadata = image_operand(type_, 1, 1, 1, 3), TensorMetadata(mean=mean, std=std)
-        array = inputs.read_image(tmp_path / "plain.png", [operand], metadata)
-        return array.ravel().tolist(), inputs.describe_image(operand, metadata)
+        operand = image_operand(type_, 1, 1, 1, 3, normalization=(mean, std))
+        array = inputs.read_image(tmp_path / "plain.png", [operand])
+        return array.ravel().tolist(), inputs.describe_image(operand)
 
     values, text = read(OperandType.TENSOR_FLOAT32, (127.5,), (127.5,))
     assert values == pytest.approx([-1, -27.5 / 127.5, 1])
@@ -74,7 +75,7 @@ def test_image_keeps_its_orientation_and_is_resized_smoothly(tmp_path: Path) -> 
         [image_operand(OperandType.TENSOR_QUANT16_SYMM, 1, 4, 4, 3)],
     ],
 )
-def test_models_without_an_image_input_are_rejected(operands: list[Operand], tmp_path: Path) -> None:
+def test_models_without_an_image_input_are_rejected(operands: list[TensorInfo], tmp_path: Path) -> None:
     Image.new("RGB", (4, 4)).save(tmp_path / "plain.png")
     with pytest.raises(CommandError, match="needs a model with one input"):
         inputs.read_image(tmp_path / "plain.png", operands)
@@ -139,3 +140,48 @@ def test_states_are_not_inputs(tmp_path: Path) -> None:
     (array,) = inputs.read_inputs(model, None, [tmp_path / "in.npz"])
     assert array.tolist() == [1, 2] and len(inputs.random_inputs(inputs.input_operands(model))) == 1
     assert [value.tolist() for value in inputs.with_initial_states(model, [array])] == [[5, 6], [1, 2]]
+
+
+def test_channels_may_come_first(tmp_path: Path) -> None:
+    Image.new("RGB", (4, 4), (0, 100, 255)).save(tmp_path / "plain.png")
+    operand = image_operand(OperandType.TENSOR_FLOAT32, 1, 3, 4, 5)
+    array = inputs.read_image(tmp_path / "plain.png", [operand])
+    assert array.shape == (1, 3, 4, 5) and array[0, :, 0, 0].tolist() == pytest.approx([0, 100 / 255, 1])
+    assert inputs.describe_image(operand).startswith("resized to 5x4, pixels / 255")
+
+
+@pytest.mark.parametrize("given", [np.float64, np.int64])
+def test_arrays_of_wider_types_are_converted_unless_that_changes_them(given: type, tmp_path: Path) -> None:
+    np.savez(tmp_path / "in.npz", a=np.ones(2, given), b=np.ones(2, np.float32))
+    first, second = inputs.check_inputs(two_inputs(), [tmp_path / "in.npz"])
+    assert first.dtype == second.dtype == np.float32
+    np.savez(tmp_path / "in.npz", a=np.ones(2, np.float32), b=np.full(2, 2**40 + 1, np.int64))
+    with pytest.raises(CommandError, match=r"input 1 \(b\) is int64; the model takes float32"):
+        inputs.check_inputs(two_inputs(), [tmp_path / "in.npz"])
+
+
+def test_sounds_become_windows_of_the_length_of_the_input(tmp_path: Path) -> None:
+    path = write_wav(tmp_path / "five.wav", [0, 0.25, 0.5, -0.5, -1])
+    first, second = inputs.read_sound(path, [image_operand(OperandType.TENSOR_FLOAT32, 1, 3)])
+    assert (first.tolist(), second.tolist()) == ([[0, 0.25, 0.5]], [[-0.5, -1, 0]])
+    (whole,) = inputs.read_sound(path, [image_operand(OperandType.TENSOR_FLOAT32, 0)])
+    assert whole.tolist() == [0, 0.25, 0.5, -0.5, -1]
+    (faster,) = inputs.read_sound(path, [image_operand(OperandType.TENSOR_FLOAT32, 0)], 2 * inputs.SAMPLE_RATE)
+    assert faster[:4].tolist() == [0, 0.125, 0.25, 0.375]
+    for operands in ([], [image_operand(OperandType.TENSOR_FLOAT32, 1, 49, 10, 1)]):
+        with pytest.raises(CommandError, match=r"five.wav needs a model with one float input of samples \[N\]"):
+            inputs.read_sound(path, operands)
+    (tmp_path / "text.wav").write_text("no sound")
+    with pytest.raises(CommandError, match=r"text.wav: it is not a .wav file"):
+        inputs.read_sound(tmp_path / "text.wav", [image_operand(OperandType.TENSOR_FLOAT32, 1, 3)])
+
+
+def test_folders_stand_for_their_files(tmp_path: Path) -> None:
+    for name in ("b.png", "a.JPG", "c.wav", "d.npy", "notes.txt"):
+        (tmp_path / name).touch()
+    (tmp_path / "empty").mkdir()
+    found = inputs.find_files([tmp_path / "d.npy", tmp_path, tmp_path / "notes.txt"])
+    assert [path.name for path in found] == ["d.npy", "a.JPG", "b.png", "c.wav", "notes.txt"]
+    assert [inputs.kind_of(path) for path in found] == ["arrays", "image", "image", "sound", "image"]
+    with pytest.raises(CommandError, match="there are no images, sounds"):
+        inputs.find_files([tmp_path / "empty"])

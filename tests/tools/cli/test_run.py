@@ -14,7 +14,8 @@ from nnhal.types import AnyArray
 from nnhal_tools.cli.model import load_model
 from nnhal_tools.demo import digits
 from tests.driver.backends.litert.submodel.detection import detection
-from tests.nnhal.tflite.build import Op, Tensor, build
+from tests.nnhal.tflite.build import Op, Tensor, build, ints
+from tests.nnhal.tflite.build import options as operator_options
 from tests.shared import shared
 from tests.tools.cli.command import DIGITS, UNREACHABLE, assert_fails, invoke
 from tests.tools.cli.models import write_counter, write_mask_model
@@ -160,21 +161,27 @@ def test_damaged_metadata_is_ignored_with_a_warning(target: str, tmp_path: Path)
 
 
 def test_outputs_of_no_known_kind_are_not_drawn(target: str, tmp_path: Path) -> None:
-    relu = Op("RELU", [Tensor((1, 4, 4, 3), name="image")], [Tensor((1, 4, 4, 3), name="other")])
-    (tmp_path / "relu.tflite").write_bytes(build(relu))
+    # one channel of four has no known meaning
+    part = Op(
+        "SLICE",
+        [Tensor((1, 4, 4, 3), name="image"), ints(0, 0, 0, 0), ints(1, 2, 1, 1)],
+        [Tensor((1, 2, 1, 1), name="other")],
+        operator_options("Slice"),
+    )
+    (tmp_path / "part.tflite").write_bytes(build(part))
     options = ["--target", target, "--image", write_picture(tmp_path), "--draw", tmp_path / "drawn.png"]
-    result = invoke("run", tmp_path / "relu.tflite", *options)
+    result = invoke("run", tmp_path / "part.tflite", *options)
     assert_fails(
         result, 1, "no known kind; looked for the boxes", "TFLite_Detection_PostProcess", "a value for each class"
     )
     assert not (tmp_path / "drawn.png").exists()
-    assert "outputs: of no known kind" in invoke("run", tmp_path / "relu.tflite", "--target", target).stdout
+    assert "outputs: of no known kind" in invoke("run", tmp_path / "part.tflite", "--target", target).stdout
 
 
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        (["--draw", "{}/drawn.png"], "--draw needs --image"),
+        (["--draw", "{}/drawn.png"], "--draw needs an image"),
         (["--draw", "{}/drawn.xyz", "--image", "{}/picture.png"], "unknown image format '.xyz'; use .png"),
         (["--draw", "{}/none/drawn.png", "--image", "{}/picture.png"], "there is no folder {}/none"),
         (["--shape", "image=1,x"], "invalid --shape 'image=1,x': expected NAME=SIZES"),

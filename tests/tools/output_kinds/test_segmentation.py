@@ -58,7 +58,7 @@ def test_mask_is_divided_and_labelled_by_metadata() -> None:
     ],
 )
 def test_other_outputs_are_not_segmentations(values: npt.NDArray[np.float64]) -> None:
-    assert find(execution(values))["kind"] is None
+    assert recognize_segmentation(execution(values)) is None
     assert recognize_segmentation(execution(CLASSES, image=(1, 192))) is None
 
 

@@ -132,10 +132,10 @@ def _write_inputs(
     import numpy as np
 
     from nnhal_tools.cli import inputs
-    from nnhal_tools.cli.model import load_model, read_metadata
+    from nnhal_tools.cli.model import load_model
 
     loaded = load_model(model, shapes)
-    arrays = inputs.read_inputs(loaded, None, files, read_metadata(model).inputs)
+    arrays = inputs.read_inputs(loaded, None, files)
     file = folder / "inputs.npz"
     np.savez(file, *arrays)
     return file

@@ -36,10 +36,10 @@ def compare(
     Differences are in ULP for floating point, and in quantization steps otherwise.
     """
     from nnhal_tools.cli import inputs
-    from nnhal_tools.cli.model import load_model, read_metadata
+    from nnhal_tools.cli.model import load_model
 
-    loaded, metadata = load_model(model), read_metadata(model)
-    arrays = inputs.with_initial_states(loaded, inputs.read_inputs(loaded, image, input_ or [], metadata.inputs))
+    loaded = load_model(model)
+    arrays = inputs.with_initial_states(loaded, inputs.read_inputs(loaded, image, input_ or []))
     with make_progress() as progress:
         bar = progress.add_task("", total=2 * _BackendRuns.STEPS + 1)
 

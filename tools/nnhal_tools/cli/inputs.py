@@ -2,7 +2,8 @@
 
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from math import prod
 from pathlib import Path
 from typing import IO
 
@@ -10,32 +11,22 @@ import numpy as np
 
 from nnhal.client.core.arrays import Inputs, ModelIO, TensorInfo
 from nnhal.client.core.streams import StreamIO
+from nnhal.client.elements import image_layout, valid_normalization
 from nnhal.errors import HalError
 from nnhal.litert_extension import element_dtypes
-from nnhal.tflite.model_metadata import TensorMetadata
-from nnhal.types import DTYPES, AnyArray, Bytes, Model, Operand, OperandType, type_name
+from nnhal.types import DTYPES, AnyArray, Model, Operand, OperandType, type_name
+from nnhal_tools.batch.wav import read_wav
 from nnhal_tools.cli.errors import CommandError, error_text
 
 SEED = 0
-
-PIXELS: dict[int, Callable[[Bytes], AnyArray]] = {
-    OperandType.TENSOR_QUANT8_ASYMM: lambda pixels: pixels,
-    OperandType.TENSOR_QUANT8_ASYMM_SIGNED: lambda pixels: (pixels.astype(np.int16) - 128).astype(np.int8),
-    OperandType.TENSOR_INT32: lambda pixels: pixels.astype(np.int32),
-    OperandType.TENSOR_FLOAT32: lambda pixels: (pixels / 255).astype(np.float32),
-}
-"""Conversion of pixels 0..255 to elements of an input, by its operand type, without metadata."""
+SAMPLE_RATE = 16_000
+"""Samples per second of the sounds that models take whose file does not tell another rate."""
 
 _NPY, _ZIP = b"\x93NUMPY", b"PK"
 """First bytes of a .npy file, and of a .npz archive."""
 
-MODES = {1: "L", 3: "RGB"}
-"""Pillow's image mode by the number of channels."""
 
-
-def read_inputs(
-    model: Model, image: Path | None, files: Sequence[Path], metadata: Sequence[TensorMetadata] = ()
-) -> list[AnyArray]:
+def read_inputs(model: Model, image: Path | None, files: Sequence[Path]) -> list[AnyArray]:
     """Return the inputs that a command's options name: an image, arrays from files, or random ones.
 
     `files` are .npy files in the order of the inputs without states, or one .npz archive with the names of the inputs.
@@ -43,19 +34,81 @@ def read_inputs(
     Raises:
         CommandError: both are given, a file is unusable, or the arrays do not fit the model.
     """
-    operands = input_operands(model)
     if image and files:
         raise CommandError("give --image or --input, not both")
     if image:
-        return [read_image(image, operands, metadata[0] if len(metadata) == 1 else None)]
-    if not files:
-        return random_inputs(operands)
-    names = [name for i, name in enumerate(model.input_names) if i not in _state_inputs(model)]
+        return [read_image(image, input_operands(model))]
+    return check_inputs(model, files) if files else random_inputs(input_operands(model))
+
+
+def find_files(paths: Sequence[Path]) -> list[Path]:
+    """Return files in order, each once. A folder stands for its images, sounds and arrays, by name.
+
+    Raises:
+        CommandError: a folder has none of these.
+    """
+    found: dict[Path, None] = {}
+    for path in paths:
+        files = [path]
+        if path.is_dir():
+            files = sorted(file for file in path.iterdir() if file.is_file() and _has_known_suffix(file))
+            if not files:
+                raise CommandError(f"there are no images, sounds (.wav) or arrays (.npy, .npz) in {path}")
+        found |= dict.fromkeys(files)
+    return list(found)
+
+
+def _has_known_suffix(path: Path) -> bool:
+    from PIL import Image
+
+    return path.suffix.lower() in {".wav", ".npy", ".npz", *Image.registered_extensions()}
+
+
+def kind_of(path: Path) -> str:
+    """Return what a file has by its name: "sound", "arrays", or otherwise "image"."""
+    return {".wav": "sound", ".npy": "arrays", ".npz": "arrays"}.get(path.suffix.lower(), "image")
+
+
+def read_file(model: Model, path: Path, rate: int) -> list[list[AnyArray]]:
+    """Return the inputs in a file, for each execution: an image, arrays, or the windows of a sound of a rate in Hz.
+
+    Raises:
+        CommandError: the file is unusable, or it does not fit the model.
+    """
+    match kind_of(path):
+        case "sound":
+            return [[window] for window in read_sound(path, input_operands(model), rate)]
+        case "arrays":
+            return [check_inputs(model, [path])]
+    return [[read_image(path, input_operands(model))]]
+
+
+def check_inputs(model: Model, files: Sequence[Path]) -> list[AnyArray]:
+    """Return the arrays of files as inputs of a model. Numbers of another type are converted if no value changes.
+
+    Raises:
+        CommandError: a file is unusable, or the arrays do not fit the model.
+    """
+    operands, states = input_operands(model), _state_inputs(model)
+    names = [name for i, name in enumerate(model.input_names) if i not in states]
+    io = ModelIO(tuple(operands), (), tuple(names), ())
     try:  # the prepared model checks this again, but that is much later
-        arrays = ModelIO(tuple(operands), (), tuple(names), ()).arrays(_read_files(files, names))
+        values = io.by_position(_read_files(files, names))
+        arrays = io.arrays([_convert(value, operand) for value, operand in zip(values, operands, strict=True)])
     except HalError as error:
         raise CommandError(error.reason) from error
     return [array for array in arrays if array is not None]
+
+
+def _convert(value: object, operand: TensorInfo) -> AnyArray:
+    """Return an array in the type of an operand if that keeps its values: float64 as float32, int64 as int32."""
+    array = np.asarray(value)
+    if operand.dtype is None or array.dtype == operand.dtype:
+        return array
+    with np.errstate(all="ignore"):
+        converted = array.astype(operand.dtype)
+    is_same = array.dtype.kind == operand.dtype.kind == "f" or np.array_equal(converted.astype(array.dtype), array)
+    return converted if is_same else array
 
 
 def _read_files(files: Sequence[Path], names: Sequence[str]) -> Inputs:
@@ -74,7 +127,9 @@ def _read_files(files: Sequence[Path], names: Sequence[str]) -> Inputs:
 def input_operands(model: Model) -> list[TensorInfo]:
     """Return the operands of the model's inputs that are not states, in order."""
     operands = [model.main.operands[i] for i in model.main.input_indexes]
-    inputs = TensorInfo.all_of(operands, model.input_names, element_dtypes(model.extension_name_to_prefix))
+    inputs = TensorInfo.all_of(
+        operands, model.input_names, element_dtypes(model.extension_name_to_prefix), normalizations=model.normalizations
+    )
     states = _state_inputs(model)
     return [operand for i, operand in enumerate(inputs) if i not in states]
 
@@ -92,69 +147,71 @@ def _state_inputs(model: Model) -> set[int]:
     return {state.input_index for state in model.states}
 
 
-def read_image(path: Path, operands: Sequence[Operand], metadata: TensorMetadata | None = None) -> AnyArray:
-    """Return an image as the only input of a model. The metadata has the normalization of float32 elements.
-
-    Returns:
-        the image, resized with bilinear filtering to the input's [1,H,W,C], in its dtype.
+def read_image(path: Path, operands: Sequence[TensorInfo]) -> AnyArray:
+    """Return an image as the only input of a model, see `TensorInfo.preprocess`.
 
     Raises:
         CommandError: the model does not take an image, or the file is not an image.
     """
-    if len(operands) != 1 or not _takes_image(operands[0]):
-        inputs = ", ".join(f"{type_name(o.type)} {list(o.dimensions)}" for o in operands)
-        raise CommandError(f"--image needs a model with one input [1,H,W,1] or [1,H,W,3]; this one takes {inputs}")
-    _, height, width, channels = operands[0].dimensions
-    pixels = _read_pixels(path, width, height, MODES[channels]).reshape(1, height, width, channels)
-    if normalization := _normalization(operands[0], metadata):
-        mean, std = normalization
-        return np.asarray((pixels - np.array(mean)) / np.array(std)).astype(np.float32)
-    return PIXELS[operands[0].type](pixels)
-
-
-def describe_image(operand: Operand, metadata: TensorMetadata | None) -> str:
-    """Return how pixels become elements of an input, as text."""
-    _, height, width, _ = operand.dimensions
-    size = f"resized to {width}x{height}"
-    if normalization := _normalization(operand, metadata):
-        mean, std = (f"{v[0]:g}" if len(set(v)) == 1 else f"[{', '.join(f'{x:g}' for x in v)}]" for v in normalization)
-        return f"{size}, (pixels - {mean}) / {std}, from the metadata"
-    if operand.type == OperandType.TENSOR_FLOAT32:
-        return f"{size}, pixels / 255; the file does not tell another normalization"
-    return f"{size}, pixels - 128" if operand.type == OperandType.TENSOR_QUANT8_ASYMM_SIGNED else size
-
-
-def _normalization(
-    operand: Operand, metadata: TensorMetadata | None
-) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """Return mean and standard deviation, if the metadata has valid ones and the input is not quantized."""
-    if metadata is None or operand.type != OperandType.TENSOR_FLOAT32:
-        return None
-    mean, std = metadata.mean, metadata.std
-    has_valid_lengths = {len(mean), len(std)} <= {1, operand.dimensions[3]}
-    is_valid = has_valid_lengths and all(np.isfinite([*mean, *std])) and 0 not in std
-    return (mean, std) if is_valid else None
-
-
-def _takes_image(operand: Operand) -> bool:
-    match operand.dimensions:
-        case (1, height, width, channels):
-            return height > 0 and width > 0 and channels in MODES and operand.type in PIXELS
-    return False
-
-
-def _read_pixels(path: Path, width: int, height: int, mode: str) -> Bytes:
+    if len(operands) != 1 or not image_layout(operands[0]):
+        raise CommandError(
+            f"{path.name} needs a model with one input [1,H,W,1], [1,H,W,3] or [1,3,H,W]; {_takes(operands)}"
+        )
     from PIL import Image, UnidentifiedImageError
 
     try:
-        with Image.open(path) as image:
-            resized = image.convert(mode).resize((width, height), Image.Resampling.BILINEAR)
+        return operands[0].preprocess(path)
     except UnidentifiedImageError:
         raise CommandError(f"cannot read the image {path}: unknown image format") from None
     # a damaged file raises one of these, depending on its format
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise CommandError(f"cannot read the image {path}: {error_text(error)}") from error
-    return np.asarray(resized, np.uint8)
+
+
+def describe_image(operand: TensorInfo) -> str:
+    """Return how pixels become elements of an input, as text."""
+    layout = image_layout(operand)
+    assert layout is not None
+    size = f"resized to {layout[1]}x{layout[0]}"
+    if normalization := valid_normalization(operand, operand.normalization):
+        mean, std = (f"{v[0]:g}" if len(set(v)) == 1 else f"[{', '.join(f'{x:g}' for x in v)}]" for v in normalization)
+        return f"{size}, (pixels - {mean}) / {std}, from the metadata"
+    if operand.type in {OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16}:
+        return f"{size}, pixels / 255; the file does not tell another normalization"
+    return f"{size}, pixels - 128" if operand.type == OperandType.TENSOR_QUANT8_ASYMM_SIGNED else size
+
+
+def _takes(operands: Sequence[Operand]) -> str:
+    return f"this one takes {', '.join(f'{type_name(o.type)} {list(o.dimensions)}' for o in operands)}"
+
+
+def read_sound(path: Path, operands: Sequence[TensorInfo], rate: int = 0) -> list[AnyArray]:
+    """Return a sound as values of the only input of a model: consecutive windows, the last one filled with zeros.
+
+    Samples are from -1 to 1, mono, at a rate in Hz; 0 is the usual one.
+
+    Raises:
+        CommandError: the model does not take samples, or the file is not a sound.
+    """
+    shape = operands[0].dimensions if len(operands) == 1 else ()
+    if (
+        len(operands) != 1
+        or operands[0].type != OperandType.TENSOR_FLOAT32
+        or len([size for size in shape if size != 1]) != 1
+    ):
+        raise CommandError(
+            f"{path.name} needs a model with one float input of samples [N] or [1,N]; {_takes(operands)}"
+        )
+    try:
+        samples = read_wav(path.read_bytes(), rate or SAMPLE_RATE)
+    except OSError as error:
+        raise CommandError(f"cannot read {path}: {error_text(error)}") from error
+    except ValueError as error:
+        raise CommandError(f"cannot read the sound {path}: {error}") from error
+    length = max(prod(shape), 1) if all(shape) else len(samples)
+    windows = np.zeros((max(1, -(-len(samples) // length)), length), np.float32)
+    windows.ravel()[: len(samples)] = samples
+    return list(windows.reshape(len(windows), *(size or length for size in shape)))
 
 
 def read_array(path: Path) -> AnyArray:

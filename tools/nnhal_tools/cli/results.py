@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nnhal.client.elements import QUANTIZED
 from nnhal.tflite.model_metadata import ModelMetadata, TensorMetadata
 from nnhal.types import AnyArray, Model, Operand
 from nnhal_tools.cli.errors import FAILED, CommandError, error_text, writing
 from nnhal_tools.cli.options import require_writable, require_writable_folder
-from nnhal_tools.output_kinds.finding import QUANTIZED, Execution, Finding, OutputView, real_values
+from nnhal_tools.output_kinds.finding import Execution, Finding, OutputView, real_values
 from nnhal_tools.output_kinds.recognition import EXPECTED, recognize
 from nnhal_tools.tables import make_table
 
@@ -135,18 +136,18 @@ def save_outputs(path: Path, outputs: Sequence[AnyArray], names: Sequence[str]) 
     """
     with writing(path):
         if path.suffix == ".npz":
-            return [_save_archive(path, outputs, _distinct(names))]
+            return [_save_archive(path, outputs, distinct(names))]
         if path.suffix == ".npy":
             np.save(path, outputs[0])
             return [path]
         path.mkdir(parents=True, exist_ok=True)
-        paths = [path / f"{name}.npy" for name in _distinct([re.sub(r"[^\w.-]", "_", name) for name in names])]
+        paths = [path / f"{name}.npy" for name in distinct([re.sub(r"[^\w.-]", "_", name) for name in names])]
         for file, output in zip(paths, outputs, strict=True):
             np.save(file, output)
         return paths
 
 
-def _distinct(names: Sequence[str]) -> list[str]:
+def distinct(names: Sequence[str]) -> list[str]:
     """Return names with a number at the end of those that occur twice."""
     return [f"{name}{f'_{i}' if names.count(name) > 1 else ''}" for i, name in enumerate(names)]
 
@@ -161,7 +162,7 @@ def _save_archive(path: Path, outputs: Sequence[AnyArray], names: Sequence[str])
 
 
 def require_drawable(path: Path | None, image: Path | None) -> None:
-    """Check, before a command does its work, that it can draw on an image and save the picture.
+    """Check, before a command does its work, that it can draw on an image and save the picture, or in a folder.
 
     Raises:
         CommandError: there is no image, or the format of the picture is unknown.
@@ -171,14 +172,16 @@ def require_drawable(path: Path | None, image: Path | None) -> None:
     from PIL import Image
 
     if image is None:
-        raise CommandError("--draw needs --image, the picture to draw on")
+        raise CommandError("--draw needs an image, the picture to draw on")
+    if not path.suffix:
+        return require_writable_folder(path)
     if Image.registered_extensions().get(path.suffix.lower()) not in Image.SAVE:
         raise CommandError(f"cannot draw {path}: unknown image format {path.suffix!r}; use .png, for example")
-    require_writable(path)
+    return require_writable(path)
 
 
-def draw(path: Path, image: Path, finding: Finding | None) -> None:
-    """Save an image with the meaning of the outputs drawn on it.
+def draw(path: Path, image: Path, finding: Finding | None) -> Path:
+    """Save an image with the meaning of the outputs drawn on it, in a file or a folder, and return the file.
 
     Raises:
         CommandError: the meaning is unknown, or the file is not writable.
@@ -189,5 +192,8 @@ def draw(path: Path, image: Path, finding: Finding | None) -> None:
         raise CommandError(f"cannot draw: the outputs are of no known kind; looked for {EXPECTED}", FAILED)
     with Image.open(image) as picture:
         drawn = finding.draw(picture)
+    path = path if path.suffix else path / f"{image.stem}.png"
     with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
         drawn.save(path)
+    return path

@@ -2,16 +2,24 @@
 
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nnhal_tools.cli.console import make_console, print_json, print_table, print_text, show_status
-from nnhal_tools.cli.errors import writing
+from nnhal_tools.cli.console import (
+    make_console,
+    make_progress,
+    print_json,
+    print_table,
+    print_text,
+    show_status,
+)
+from nnhal_tools.cli.errors import FAILED, CommandError, writing
 from nnhal_tools.cli.options import (
     CONNECT_S,
     DeviceName,
@@ -25,20 +33,28 @@ from nnhal_tools.cli.options import (
     at_least,
     parse_shapes,
     require_writable,
+    require_writable_folder,
 )
 from nnhal_tools.cli.security_options import with_security
+from nnhal_tools.tables import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import TextIO
+
     from rich.console import Console
     from rich.status import Status
 
     from nnhal.client import Outputs, PartitionedModel, PreparedModel
     from nnhal.client.core.profile import ExecutionProfile
     from nnhal.client.fallback.placement import FallbackPlacement
-    from nnhal.tflite.model_metadata import TensorMetadata
+    from nnhal.tflite.model_metadata import ModelMetadata
     from nnhal.types import AnyArray, Model, Operand
+    from nnhal_tools.batch.records import Record
     from nnhal_tools.explain.times import RunTimes
     from nnhal_tools.output_kinds.finding import Finding
+
+_NOT_DRAWN = "no picture is drawn: the outputs are of no known kind, or the files are not images"
 
 
 @dataclass(frozen=True)
@@ -50,9 +66,10 @@ class RunResult:
         profiles: profiled executions, if they were requested.
         device_ns: time of the fastest ordinary execution on the device, if there are profiled ones.
         fallback: the placement, if this machine runs a part of the model.
+        cache: the outcome of the cache, or "" if it was not used.
     """
 
-    outputs: "Outputs"
+    outputs: "Sequence[AnyArray]"
     operands: "Sequence[Operand]"
     names: Sequence[str]
     prepare_s: float
@@ -60,6 +77,21 @@ class RunResult:
     profiles: "Sequence[ExecutionProfile]" = ()
     device_ns: int = 0
     fallback: "FallbackPlacement | None" = None
+    cache: str = ""
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """Options of executions, see `run`. `name` is that of a model that the service has; "" for a file."""
+
+    name: str
+    target: str | None
+    device: str
+    repeat: int
+    deadline: float | None
+    fallback: bool
+    cache: bool
+    batch: int
 
 
 @with_security
@@ -67,6 +99,13 @@ def run(
     model: Annotated[
         Path, typer.Argument(metavar="MODEL", help="A .tflite file, or the name of a model that the service has.")
     ],
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[FILE|FOLDER]...",
+            help="Images, sounds (.wav) or arrays (.npy, .npz), or folders of them. The model runs for each file.",
+        ),
+    ] = None,
     *,
     image: ImageFile = None,
     input_: InputFiles = None,
@@ -84,8 +123,19 @@ def run(
     ] = None,
     draw: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.png", help="Save the image with the classes, masks or boxes drawn on it."),
+        typer.Option(
+            metavar="PATH", help="Save images with the classes, masks or boxes drawn on them: a file, or a folder."
+        ),
     ] = None,
+    csv_file: Annotated[
+        Path | None, typer.Option("--csv", metavar="FILE", help="Write a line for each file as CSV.")
+    ] = None,
+    jsonl_file: Annotated[
+        Path | None, typer.Option("--jsonl", metavar="FILE", help="Write a line of JSON for each file.")
+    ] = None,
+    batch: Annotated[
+        int, typer.Option(parser=at_least(int, 1), metavar="N", help="Number of files that one execution takes.")
+    ] = 1,
     repeat: Annotated[
         int, typer.Option(parser=at_least(int, 1), metavar="N", help="Run the model N times, and show the median time.")
     ] = 1,
@@ -99,129 +149,332 @@ def run(
         Path | None,
         typer.Option(metavar="FILE", help="Run the model N more times with a profile, and write a trace for Perfetto."),
     ] = None,
+    cache: Annotated[
+        bool, typer.Option("--cache", help="Use the cache of the service for the prepared model.")
+    ] = False,
     fallback: Fallback = True,
     as_json: Json = False,
 ) -> None:
-    """Run a model on a service.
+    """Run a model on a service, for one file or for many.
 
-    An image is resized to the input's [1,H,W,C]. The values are its pixels (uint8), pixels - 128 (int8), or for
-    float32 what the model's metadata says, and pixels / 255 without it. Without --image and --input the inputs are
+    An image is resized to the input's size. The values are its pixels (uint8), pixels - 128 (int8), or for float32 what
+    the model's metadata says, and pixels / 255 without it. A sound becomes mono, at 16 kHz unless the metadata says
+    otherwise; if it is longer than the input, the results are means over its parts. Without files the inputs are
     random, the same in every run. A model with states starts with its initial states, and each run is a step.
 
-    Shows classes, shares of a segmentation, or boxes if names, metadata or shapes tell that the outputs are these, and
-    a summary of the outputs otherwise. A terminal with colors also shows the image.
+    Shows classes, shares of a segmentation, boxes or an image if names, metadata or shapes tell that the outputs are
+    these, and a summary of the outputs otherwise. A terminal with colors also shows the image. Many files get a line
+    each, and those that cannot be read do not end the run.
     """
     from nnhal.tflite.model_metadata import ModelMetadata
     from nnhal_tools.cli import inputs, results
     from nnhal_tools.cli.model import describe_named, load_model, named_model, read_metadata
 
-    require_writable(trace)
-    results.require_drawable(draw, image)
+    options = RunSettings(named_model(model, target), target, device, repeat, deadline, fallback, cache, batch)
+    require_writable(trace, csv_file, jsonl_file)
+    paths = inputs.find_files([*(files or []), *filter(None, [image])])
+    if paths and input_:
+        raise CommandError("give files or --input, not both")
+    is_many = len(paths) > 1 or batch > 1 or csv_file is not None or jsonl_file is not None
+    picture = paths[0] if paths and inputs.kind_of(paths[0]) == "image" else None
+    if batch > 1 and options.name:
+        raise CommandError("--batch needs a .tflite file: a model by name has the batch of its service")
+    if is_many:
+        _check_many(paths, output=output, draw=draw, trace=trace)
+    else:
+        results.require_drawable(draw, picture)
     with show_status(f"reading {model}") as status:
-        name = named_model(model, target)
-        if name:
-            loaded, class_names = describe_named(name, target)
+        shapes = parse_shapes(shape or [])
+        if options.name:
+            loaded, class_names = describe_named(options.name, target)
             metadata = ModelMetadata()
         else:
-            loaded = load_model(model, parse_shapes(shape or []), signature=signature)
+            loaded = load_model(model, shapes, signature=signature)
             metadata, class_names = read_metadata(model), []
-        results.require_output_path(output, len(results.output_indexes(loaded)))
-        arrays = inputs.read_inputs(loaded, image, input_ or [], metadata.inputs)
         if labels:
             class_names = results.read_labels(labels, results.count_classes(loaded))
-        result = _run(
-            status,
-            loaded,
-            arrays,
-            name=name,
-            target=target,
-            device_name=device,
-            repeat=repeat,
-            deadline=deadline,
-            profile=trace is not None,
-            fallback=fallback,
-        )
+        task = _Task(loaded, metadata, class_names)
+        if is_many:
+            batched = load_model(model, shapes | task.batch_shapes(batch), signature=signature) if batch > 1 else loaded
+        else:
+            results.require_output_path(output, len(results.output_indexes(loaded)))
+            parts = task.read(paths[0]) if paths else [inputs.read_inputs(loaded, None, input_ or [])]
+            result = _run(status, loaded, parts, options, profile=trace is not None)
+    if is_many:
+        _run_many(task, batched, paths, options, Destinations(output, draw, csv_file, jsonl_file), as_json=as_json)
+        return
     saved = results.save_outputs(output, result.outputs, result.names) if output else []
-    shapes = [array.shape for array in arrays]
-    finding = results.interpret(result.outputs, result.operands, result.names, metadata, shapes, class_names)
-    if draw and image:
-        results.draw(draw, image, finding)
+    finding = task.interpret(result.outputs, result.operands, result.names)
+    if draw and picture:
+        drawn = results.draw(draw, picture, finding)
     if trace:
         span_count = _write_trace(trace, loaded, result)
     if as_json:
-        print_json(_to_json(result, finding, saved, draw, len(loaded.states)))
+        print_json(_to_json(result, finding, saved, drawn if draw else None, len(loaded.states)))
         return
     console = make_console()
-    for line in _describe_inputs(loaded, metadata.inputs, image, is_random=not input_):
+    for line in _describe_inputs(loaded, picture, len(parts), is_random=not (paths or input_)):
         print_text(console, line)
-    _show(console, result, finding, draw or image)
-    for path in [*saved, *filter(None, [draw])]:
+    _show(console, result, finding, drawn if draw else picture)
+    for path in [*saved, *filter(None, [drawn if draw else None])]:
         print_text(console, f"saved {path}")
     if trace:
         print_text(console, _times(result).text())
         print_text(console, f"trace with {span_count} spans: {trace}; open it at ui.perfetto.dev")
 
 
-def _describe_inputs(
-    model: "Model", metadata: "Sequence[TensorMetadata]", image: Path | None, *, is_random: bool
-) -> list[str]:
+@dataclass(frozen=True)
+class _Task:
+    """A model, and what is known about its inputs and outputs. `labels` are the user's, or ()."""
+
+    model: "Model"
+    metadata: "ModelMetadata"
+    labels: Sequence[str]
+
+    def read(self, path: Path) -> "list[list[AnyArray]]":
+        """Return the inputs in a file, for one execution or several."""
+        from nnhal_tools.cli import inputs
+
+        described = self.metadata.inputs[:1]
+        return inputs.read_file(self.model, path, described[0].sample_rate if described else 0)
+
+    def batch_shapes(self, batch: int) -> dict[str, tuple[int | None, ...]]:
+        """Return the shapes of the inputs with another size of the batch."""
+        from nnhal_tools.cli.inputs import input_operands
+
+        operands = input_operands(self.model)
+        if any(operand.dimensions[:1] not in [(1,), (0,)] for operand in operands):
+            raise CommandError("--batch needs a model whose inputs have a first dimension of 1")
+        return {operand.name: (batch, *(size or None for size in operand.dimensions[1:])) for operand in operands}
+
+    def interpret(
+        self, outputs: "Sequence[AnyArray]", operands: "Sequence[Operand]", names: Sequence[str]
+    ) -> "Finding | None":
+        """Return the meaning of outputs, or None."""
+        from nnhal_tools.cli import inputs, results
+
+        shapes = [operand.dimensions for operand in inputs.input_operands(self.model)]
+        return results.interpret(outputs, operands, names, self.metadata, shapes, self.labels)
+
+
+def _describe_inputs(model: "Model", picture: Path | None, part_count: int, *, is_random: bool) -> list[str]:
     """Return lines about the inputs that the user may not expect."""
     from nnhal_tools.cli import inputs
 
     lines = []
-    if image:
-        described = metadata[0] if len(metadata) == 1 else None
-        lines.append(f"image: {inputs.describe_image(inputs.input_operands(model)[0], described)}")
+    if picture:
+        lines.append(f"image: {inputs.describe_image(inputs.input_operands(model)[0])}")
     elif is_random:
-        lines.append(f"inputs: random, seed {inputs.SEED} (give --image or --input)")
+        lines.append(f"inputs: random, seed {inputs.SEED} (give files or --input)")
+    if part_count > 1:
+        lines.append(f"sound: {part_count} parts of the input's length; results are means over them")
     if model.states:
         count = len(model.states)
         lines.append(f"states: {count}, with their initial values; each run is a step of a stream")
     return lines
 
 
-def _run(
-    status: "Status",
-    model: "Model",
-    arrays: "Sequence[AnyArray]",
-    *,
-    name: str,
-    target: str | None,
-    device_name: str,
-    repeat: int,
-    deadline: float | None,
-    profile: bool,
-    fallback: bool,
-) -> RunResult:
+@contextmanager
+def _prepare(
+    update: "Callable[[str], object]", model: "Model", options: RunSettings
+) -> "Iterator[tuple[PreparedModel | PartitionedModel, Callable[..., Outputs], float]]":
+    """Yield a prepared model, the function that runs it, and the seconds that the preparation took."""
     import nnhal
-    from nnhal.client.fallback.placement import FallbackPlacement
-    from nnhal_tools.cli.inputs import with_initial_states
-    from nnhal_tools.cli.results import output_names
 
-    status.update(f"connecting to {target}" if target else "starting a service")
-    with nnhal.connect(target, device=device_name, timeout=CONNECT_S) as device:
-        status.update(f"preparing {name or f'{len(model.main.operations)} operations'}")
+    update(f"connecting to {options.target}" if options.target else "starting a service")
+    with nnhal.connect(options.target, device=options.device, timeout=CONNECT_S) as device, ExitStack() as stack:
+        update(f"preparing {options.name or f'{len(model.main.operations)} operations'}")
         start = time.perf_counter()
         prepared: PreparedModel | PartitionedModel
-        if name:
-            prepared = device.model(name, deadline=deadline)
+        if options.name:
+            prepared = device.model(options.name, deadline=options.deadline)
         else:
-            prepared = device.prepare(model, fallback=fallback, deadline=deadline).result()
+            preparation = device.prepare(
+                model, fallback=options.fallback, deadline=options.deadline, cache=options.cache
+            )
+            prepared = preparation.result()
         prepare_s = time.perf_counter() - start
+        execute = stack.enter_context(prepared.stream()).step if model.states else prepared.execute
+        yield prepared, partial(execute, deadline=options.deadline), prepare_s
+
+
+def _visible_outputs(
+    model: "Model", prepared: "PreparedModel | PartitionedModel"
+) -> "tuple[Sequence[Operand], list[str]]":
+    """Return the operands and names of the outputs that are not states."""
+    from nnhal_tools.cli.results import output_names
+
+    states = {state.output_index for state in model.states}
+    operands = [operand for i, operand in enumerate(prepared.outputs) if i not in states]
+    names = [name for i, name in enumerate(prepared.output_names) if i not in states]
+    return operands, output_names(names, len(operands))
+
+
+def _run(
+    status: "Status", model: "Model", parts: "Sequence[Sequence[AnyArray]]", options: RunSettings, *, profile: bool
+) -> RunResult:
+    from nnhal.client.fallback.placement import FallbackPlacement
+    from nnhal_tools.batch.execution import mean_outputs
+    from nnhal_tools.cli.inputs import with_initial_states
+
+    with _prepare(status.update, model, options) as (prepared, execute, prepare_s):
         execute_s = []
-        with ExitStack() as stack:
-            execute = stack.enter_context(prepared.stream()).step if model.states else prepared.execute
-            for i in range(repeat):
-                status.update(f"running {i + 1} of {repeat}")
-                start = time.perf_counter()
-                outputs = execute(arrays, deadline=deadline)
-                execute_s.append(time.perf_counter() - start)
-        states = {state.output_index for state in model.states}
-        operands = [operand for i, operand in enumerate(prepared.outputs) if i not in states]
-        names = output_names(outputs.names, len(outputs))
+        for i in range(options.repeat):
+            status.update(f"running {i + 1} of {options.repeat}")
+            start = time.perf_counter()
+            outputs = mean_outputs([execute(arrays) for arrays in parts])
+            execute_s.append(time.perf_counter() - start)
         placement = prepared.placement if isinstance(prepared.placement, FallbackPlacement) else None
-        result = RunResult(outputs, operands, names, prepare_s, execute_s, fallback=placement)
-        return _profiled(status, result, prepared, with_initial_states(model, arrays), deadline) if profile else result
+        cache = str(prepared.cache) if options.cache else ""
+        result = RunResult(
+            outputs, *_visible_outputs(model, prepared), prepare_s, execute_s, fallback=placement, cache=cache
+        )
+        if not profile:
+            return result
+        return _profiled(status, result, prepared, with_initial_states(model, parts[0]), options.deadline)
+
+
+# ---- Many files ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Destinations:
+    """Places for the results of many files: folders of outputs and of pictures, and files with a line for each."""
+
+    output: Path | None
+    draw: Path | None
+    csv_file: Path | None
+    jsonl_file: Path | None
+
+
+def _check_many(paths: Sequence[Path], *, output: Path | None, draw: Path | None, trace: Path | None) -> None:
+    """Check, before the work, that options fit many files.
+
+    Raises:
+        CommandError: they do not.
+    """
+    if not paths:
+        raise CommandError("--batch, --csv and --jsonl need files: nnhal run MODEL.tflite FILE...")
+    if trace:
+        raise CommandError("--trace needs one file, and no --batch, --csv or --jsonl")
+    for option, folder in (("--output", output), ("--draw", draw)):
+        if folder and folder.suffix and not folder.is_dir():
+            raise CommandError(f"{option} {folder} is not a folder, which the results of several files need")
+        require_writable_folder(folder)
+
+
+def _run_many(
+    task: _Task,
+    batched: "Model",
+    paths: Sequence[Path],
+    options: RunSettings,
+    destinations: Destinations,
+    *,
+    as_json: bool,
+) -> None:
+    """Run the model for each file, and write a line for each. A failure of a file is a line, too."""
+    from nnhal_tools.batch import records
+    from nnhal_tools.batch.execution import run_files
+
+    found: list[records.Record] = []
+    names = dict(zip(paths, _distinct_stems(paths), strict=True))
+    with ExitStack() as stack:
+        if destinations.csv_file:
+            stack.callback(records.write_csv, destinations.csv_file, found)  # also after an interrupt
+        lines = stack.enter_context(_open_lines(destinations.jsonl_file))
+        progress = stack.enter_context(make_progress())
+        bar = progress.add_task("reading", total=len(paths))
+        update = partial(progress.update, bar)
+        prepared, execute, prepare_s = stack.enter_context(
+            _prepare(lambda text: update(description=text), batched, options)
+        )
+        operands, output_names = _visible_outputs(batched, prepared)
+        if options.batch > 1 and any(operand.dimensions[:1] != (options.batch,) for operand in operands):
+            raise CommandError(f"--batch {options.batch} needs outputs whose first dimension is that of the inputs")
+        start = time.perf_counter()
+        for path, outputs in run_files(paths, task.read, execute, options.batch, CommandError):
+            update(advance=1, description=path.name)
+            record = records.Record(str(path), error=str(outputs) if isinstance(outputs, Exception) else "")
+            if not isinstance(outputs, Exception):
+                record = _record(task, path, names[path], outputs, (operands, output_names), destinations)
+            found.append(record)
+            if lines:
+                records.write_line(lines, record)
+        seconds = time.perf_counter() - start
+    _report_many(found, destinations, (prepare_s, seconds), as_json=as_json)
+
+
+def _record(
+    task: _Task,
+    path: Path,
+    name: str,
+    outputs: "Sequence[AnyArray]",
+    described: "tuple[Sequence[Operand], Sequence[str]]",
+    destinations: Destinations,
+) -> "Record":
+    """Return the result of a file, whose outputs and picture are saved under a name."""
+    from nnhal_tools.batch.records import Record
+    from nnhal_tools.cli import inputs, results
+
+    facts: dict[str, Any] = {}
+    finding = task.interpret(outputs, *described)
+    if destinations.output:
+        destinations.output.mkdir(parents=True, exist_ok=True)
+        facts["saved"] = [
+            str(p) for p in results.save_outputs(destinations.output / f"{name}.npz", outputs, described[1])
+        ]
+    if destinations.draw and finding and inputs.kind_of(path) == "image":
+        facts["drawn"] = str(results.draw(destinations.draw / f"{name}.png", path, finding))
+    rows = results.summaries(outputs, *described)
+    facts |= {"kind": finding.kind, **finding.as_json()} if finding else {"kind": None, "outputs": rows}
+    summary = {f"{row['output']} {key}": row[key] for row in rows for key in ("min", "max", "mean") if key in row}
+    return Record(str(path), finding.row() if finding else summary, facts)
+
+
+def _distinct_stems(paths: Sequence[Path]) -> list[str]:
+    from nnhal_tools.cli.results import distinct
+
+    return distinct([path.stem for path in paths])
+
+
+@contextmanager
+def _open_lines(path: Path | None) -> "Iterator[TextIO | None]":
+    if path is None:
+        yield None
+        return
+    with writing(path), path.open("w", encoding="utf-8") as stream:
+        yield stream
+
+
+def _report_many(
+    found: "Sequence[Record]", destinations: Destinations, seconds: tuple[float, float], *, as_json: bool
+) -> None:
+    """Print the results of many files. The exit code is 1 if one of them failed."""
+    from nnhal_tools.batch import records
+
+    failed = [record for record in found if record.error]
+    if as_json:
+        print_json([record.to_json() for record in found])
+    else:
+        console, (prepare_s, run_s) = make_console(), seconds
+        if not destinations.csv_file and not destinations.jsonl_file:
+            print_table(console, records.table(found))
+        drawn = sum("drawn" in record.facts for record in found)
+        if destinations.draw:
+            print_text(console, f"saved {counted(drawn, 'picture')} in {destinations.draw}" if drawn else _NOT_DRAWN)
+        for path in filter(None, (destinations.output, destinations.csv_file, destinations.jsonl_file)):
+            print_text(console, f"saved {path}")
+        done = f"{counted(len(found), 'file')}{f', {len(failed)} failed' if failed else ''}"
+        print_text(
+            console, f"prepare {prepare_s * 1e3:.1f} ms, {done} in {run_s:.2f} s ({len(found) / run_s:.1f} per second)"
+        )
+    if failed:
+        raise CommandError(
+            f"{counted(len(failed), 'file')} failed; the first: {failed[0].file}: {failed[0].error}", FAILED
+        )
+
+
+# ---- One file --------------------------------------------------------------------------------------------
 
 
 def _profiled(
@@ -323,4 +576,6 @@ def _show(console: "Console", result: RunResult, finding: "Finding | None", imag
     execute = f"execute {median(result.execute_s) * 1e3:.1f} ms"
     if len(result.execute_s) > 1:
         execute += f" (median of {len(result.execute_s)})"
+    if result.cache:
+        print_text(console, f"cache: {result.cache}")
     console.print(f"prepare {result.prepare_s * 1e3:.1f} ms, {execute}")

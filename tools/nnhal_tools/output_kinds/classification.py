@@ -45,6 +45,10 @@ class ClassScores(Finding):
         """Return the best classes."""
         return {"classes": self.best}
 
+    def row(self) -> dict[str, Any]:
+        """Return the best class."""
+        return self.best[0]
+
     def table(self) -> "Table":
         """Return the best classes as a table."""
         rows = self.best
@@ -59,8 +63,9 @@ class ClassScores(Finding):
         from nnhal_tools.output_kinds.drawing import add_legend, scale_picture
 
         rows = [
-            (None, f"{row.get('probability', row.get('score')):.3g}  {row.get('label', row['class'])}")
+            (None, f"{row.get('label', 'class {}'.format(row['class']))}: {name} {row[name]:.3g}")
             for row in self.best
+            for name in row.keys() & {"probability", "score"}
         ]
         return add_legend(scale_picture(picture), rows)
 

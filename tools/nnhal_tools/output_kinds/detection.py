@@ -70,6 +70,11 @@ class Detection(Finding):
             ]
         }
 
+    def row(self) -> dict[str, Any]:
+        """Return the number of boxes, and the best one."""
+        best = self.boxes[0] if self.boxes else None
+        return {"objects": len(self.boxes), "best": best.name if best else "", "score": best.score if best else None}
+
     @property
     def note(self) -> str:
         """Say if there are no boxes."""

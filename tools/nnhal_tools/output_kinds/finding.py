@@ -8,26 +8,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from nnhal.client.elements import dequantize
 from nnhal.tflite.model_metadata import TensorMetadata
-from nnhal.types import AnyArray, Operand, OperandType
+from nnhal.types import AnyArray, Operand
 
 if TYPE_CHECKING:
     from PIL.Image import Image
     from rich.table import Table
 
-QUANTIZED = {
-    OperandType.TENSOR_QUANT8_ASYMM,
-    OperandType.TENSOR_QUANT8_ASYMM_SIGNED,
-    OperandType.TENSOR_QUANT8_SYMM,
-    OperandType.TENSOR_QUANT16_ASYMM,
-    OperandType.TENSOR_QUANT16_SYMM,
-}
-
 
 def real_values(output: AnyArray, operand: Operand) -> npt.NDArray[np.float64]:
     """Return the real values of an output, dequantized if its type is quantized."""
-    values = output.astype(np.float64)
-    return (values - operand.zero_point) * operand.scale if operand.type in QUANTIZED else values
+    return dequantize(operand, output).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -71,7 +63,7 @@ class Execution:
     def image_size(self) -> tuple[int, int] | None:
         """Height and width of the image that the model takes, or None if it does not take one image."""
         match [shape for shape in self.input_shapes if len(shape) == 4]:
-            case [(1, height, width, 1 | 3 | 4)]:
+            case [(1, height, width, 1 | 3 | 4)] | [(1, 1 | 3, height, width)]:
                 return height, width
         return None
 
@@ -101,6 +93,10 @@ class Finding(ABC):
     @abstractmethod
     def as_json(self) -> dict[str, Any]:
         """Return the finding as values for JSON."""
+
+    @abstractmethod
+    def row(self) -> dict[str, Any]:
+        """Return the finding in one line: cells by column. The columns do not depend on the values."""
 
     @abstractmethod
     def table(self) -> "Table | None":

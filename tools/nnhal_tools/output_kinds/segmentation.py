@@ -49,6 +49,10 @@ class Segmentation(Finding):
         """Return the shares of the classes."""
         return {"segments": self.shares}
 
+    def row(self) -> dict[str, Any]:
+        """Return the most frequent class that is colored, or the background if there is no other."""
+        return next((row for row in self.shares if row["class"]), self.shares[0])
+
     def table(self) -> "Table":
         """Return the shares of the classes as a table."""
         table = make_table("class", *(["label"] if self.labels else []), "share", right=("class", "share"))
