@@ -173,6 +173,15 @@ def test_python_snippets_run_in_order(port: str) -> None:
             namespace["device"].close()
 
 
+@pytest.mark.nightly
+def test_python_snippets_are_typed(tmp_path: Path) -> None:
+    code = "".join(snippet.code for snippet in readme_snippets("python"))
+    (tmp_path / "readme.py").write_text(code)
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "readme.py"]
+    checked = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout
+
+
 # ---- The checks themselves --------------------------------------------------------------------------------
 
 

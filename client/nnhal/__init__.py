@@ -1,5 +1,14 @@
 """nnhal: the Android NNAPI driver interface (AIDL version 4) as a network service. Clients import this package.
 
+    import nnhal
+
+    with nnhal.load("model.tflite", "localhost:50051") as model:  # without an address, a service starts
+        print(model.inputs, model.outputs)
+        outputs = model(image)  # or model(image=image); a tuple of arrays, and a mapping: outputs["scores"]
+
+`nnhal.connect` returns a device, whose `prepare` returns models: many of them, with bursts, buffers and fences.
+`nnhal.aio` is the same for asyncio, `nnhal.tflite` imports files, and `nnhal.ModelBuilder` builds models.
+
 Importing is lazy: `nnhal.types` and `nnhal.operations` load without grpc, and `nnhal.connect` loads it.
 """
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from nnhal.errors import DeadObjectError, require_linux
+from nnhal.errors import DeadObjectError, MissingExtraError, require_linux
 from nnhal.types import ErrorStatus
 
 START_TIMEOUT_S = 60.0
@@ -33,7 +33,7 @@ class EmbeddedService:
         options: options of `nnhal serve`, for example "--backends", "CpuRef".
 
     Raises:
-        DeadObjectError: it does not start; has the last line of its log.
+        DeadObjectError: it does not start; has the last line of its log. A MissingExtraError if packages are missing.
         LinuxRequiredError: this system is not Linux.
     """
 
@@ -60,8 +60,9 @@ class EmbeddedService:
         if line.startswith(_READY):
             return line.removeprefix(_READY).strip()
         self._process.kill()
-        reason = f"the embedded service did not start: {_read_last_line(log)}"
-        raise DeadObjectError(ErrorStatus.DEVICE_UNAVAILABLE, reason)
+        last = _read_last_line(log)
+        error = MissingExtraError if "pip install 'nnhal[" in last else DeadObjectError
+        raise error(ErrorStatus.DEVICE_UNAVAILABLE, f"the embedded service did not start: {last}")
 
     @property
     def running(self) -> bool:

@@ -62,6 +62,18 @@ class DeadObjectError(HalError):
     """The service cannot be reached, is stopping, or died during the call (the HAL's DEAD_OBJECT)."""
 
 
+class InvalidArgumentError(HalError, ValueError):
+    """An argument has a wrong value or shape: also a ValueError."""
+
+
+class InvalidTypeError(HalError, TypeError):
+    """An array has elements of a wrong type: also a TypeError."""
+
+
+class MissingExtraError(DeadObjectError, ImportError):
+    """A service cannot start, because the packages of an extra of nnhal are missing: also an ImportError."""
+
+
 class LinuxRequiredError(HalError):
     """A service would have to run on this machine, whose operating system is not Linux."""
 
@@ -79,8 +91,18 @@ def require_linux(subject: str, hint: str = "") -> None:
 
 
 def invalid_argument(reason: str, rule: str = "") -> HalError:
-    """Return an INVALID_ARGUMENT error."""
+    """Return an INVALID_ARGUMENT error of the device."""
     return HalError(ErrorStatus.INVALID_ARGUMENT, reason, rule=rule)
+
+
+def argument_error(reason: str, rule: str = "") -> InvalidArgumentError:
+    """Return the error of a client's function for an argument with a wrong value."""
+    return InvalidArgumentError(ErrorStatus.INVALID_ARGUMENT, reason, rule=rule)
+
+
+def reported_type(status: int) -> type[HalError]:
+    """Return the class of an error that a device reports with a status."""
+    return InvalidArgumentError if status == ErrorStatus.INVALID_ARGUMENT else HalError
 
 
 def general_failure(reason: str, rule: str = "") -> HalError:

@@ -5,6 +5,7 @@ types check nothing. Enum fields are plain ints, and numbers may be out of range
 them. This module is also the home of the enumerations of `nnhal.enums`. Sources: hal-surface section 5.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -290,14 +291,23 @@ class Model:
         return (self.main, *self.referenced)
 
     @property
+    def inputs(self) -> tuple[Operand, ...]:
+        """Operands of the inputs."""
+        return tuple(self.main.operands[i] for i in self.main.input_indexes)
+
+    @property
+    def outputs(self) -> tuple[Operand, ...]:
+        """Operands of the outputs."""
+        return tuple(self.main.operands[i] for i in self.main.output_indexes)
+
+    @property
     def extension_names(self) -> dict[int, str]:
         """Names of the extensions by prefix."""
         return {entry.prefix: entry.name for entry in self.extension_name_to_prefix}
 
     def __repr__(self) -> str:
-        main = self.main
-        inputs = describe_operands([main.operands[i] for i in main.input_indexes], self.input_names)
-        outputs = describe_operands([main.operands[i] for i in main.output_indexes], self.output_names)
+        inputs = describe_operands(self.inputs, self.input_names)
+        outputs = describe_operands(self.outputs, self.output_names)
         count = sum(len(graph.operations) for graph in self.subgraphs)
         return f"<nnhal.Model: {count} operation{'s' * (count != 1)}; inputs {inputs}; outputs {outputs}>"
 
@@ -354,6 +364,11 @@ class Timing:
 
     time_on_device_ns: int = OMITTED
     time_in_driver_ns: int = OMITTED
+
+    def __repr__(self) -> str:
+        if self.time_on_device_ns == self.time_in_driver_ns == OMITTED:
+            return "Timing(not measured)"
+        return f"Timing(time_on_device_ns={self.time_on_device_ns}, time_in_driver_ns={self.time_in_driver_ns})"
 
 
 UNMEASURED = Timing()
@@ -432,6 +447,8 @@ class CacheOutcome:
 
     def __repr__(self) -> str:
         reason = f", reason={self.reason!r}" if self.reason else ""
+        if self.state == CacheState.UNSPECIFIED:
+            return "CacheOutcome(not requested)"
         return f"CacheOutcome({getattr(self.state, 'name', self.state)}{reason})"
 
 
@@ -651,6 +668,11 @@ class Placement:
 
     partitions: tuple[Partition, ...] = ()
     operations: tuple[OperationPlacement, ...] = ()
+
+    def __repr__(self) -> str:
+        counts = Counter(operation.backend or "no backend" for operation in self.operations)
+        places = ", ".join(f"{count} on {backend}" for backend, count in counts.most_common())
+        return f"<nnhal.{type(self).__name__}: {len(self.operations)} operations: {places or 'none'}>"
 
 
 # ---- Meaning of the types --------------------------------------------------------------------------------

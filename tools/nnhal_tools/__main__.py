@@ -23,6 +23,7 @@ def main() -> None:
 
         run_command_line()
     except KeyboardInterrupt:  # during the imports, or while a command reports something
+        print("nnhal: interrupted", file=sys.stderr)
         sys.exit(INTERRUPTED)
     finally:
         # all work is done or given up: Ctrl-C while the interpreter exits ends it, instead of printing a traceback

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nnhal.errors import invalid_argument
+from nnhal.errors import argument_error
 from nnhal.types import DTYPES, AnyArray, Bytes, Normalization, Operand, OperandType, type_name
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def image_elements(operand: Operand, picture: Picture, normalization: Normalizat
     layout = image_layout(operand)
     if layout is None:
         found = f"{type_name(operand.type)} {list(operand.dimensions)}"
-        raise invalid_argument(f"an image needs an input [1,H,W,1], [1,H,W,3] or [1,3,H,W]; this one is {found}")
+        raise argument_error(f"an image needs an input [1,H,W,1], [1,H,W,3] or [1,3,H,W]; this one is {found}")
     height, width, channels, are_channels_last = layout
     pixels = _read_pixels(picture, height, width, channels).reshape(1, height, width, channels)
     elements = _normalized(operand, pixels, normalization)
@@ -119,7 +119,7 @@ def _check_pixels(array: AnyArray) -> Bytes:
     pixels = array[0] if array.ndim == 4 and array.shape[0] == 1 else array
     pixels = pixels[..., np.newaxis] if pixels.ndim == 2 else pixels
     if pixels.ndim != 3 or pixels.shape[2] not in (1, 3, 4) or not pixels.size:
-        raise invalid_argument(f"pixels have shape {list(array.shape)}; expected [H,W], [H,W,1], [H,W,3] or [H,W,4]")
+        raise argument_error(f"pixels have shape {list(array.shape)}; expected [H,W], [H,W,1], [H,W,3] or [H,W,4]")
     if pixels.dtype != np.uint8:
-        raise invalid_argument(f"pixels are {array.dtype}; expected uint8, from 0 to 255")
+        raise argument_error(f"pixels are {array.dtype}; expected uint8, from 0 to 255")
     return np.ascontiguousarray(pixels)

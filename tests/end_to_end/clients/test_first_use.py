@@ -19,9 +19,9 @@ Call = Callable[[Any, Any], Any]
 """Call of a device or a prepared model, of either client."""
 
 WRONG_TYPES: list[tuple[Call, str]] = [
-    (lambda device, _: device.prepare(5), r"model is 5 \(int\); expected a nnhal.Model or the path"),
-    (lambda device, _: device.explain(5), r"model is 5 \(int\); expected a nnhal.Model or the path"),
-    (lambda device, _: device.cached(5), r"model is 5 \(int\); expected a nnhal.Model or the path"),
+    (lambda device, _: device.prepare(5), r"model is 5 \(int\); expected a nnhal.Model, or the path"),
+    (lambda device, _: device.explain(5), r"model is 5 \(int\); expected a nnhal.Model, or the path"),
+    (lambda device, _: device.cached(5), r"model is 5 \(int\); expected a nnhal.Model, or the path"),
     (lambda device, _: device.prepare(DIGITS, token="x"), r"token is 'x' \(str\); expected bytes"),
     (lambda device, _: device.prepare(DIGITS, deadline="1"), r"deadline is '1' \(str\); expected a number"),
     (lambda device, _: device.prepare(DIGITS, priority=1.5), r"Priority is 1\.5 \(float\); expected one of LOW"),

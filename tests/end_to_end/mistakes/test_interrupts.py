@@ -1,4 +1,4 @@
-"""Ctrl-C: in every command it is quiet, with exit code 130, and a program or a notebook that catches it can go on.
+"""Ctrl-C: every command prints one line, with exit code 130, and a program or a notebook that catches it can go on.
 
 A terminal sends SIGINT to the whole group of processes, and so do these tests, as soon as the command waits for
 something: a server that does not answer, an empty pipe, or a service that runs a model.
@@ -24,6 +24,7 @@ from tests.tools.cli.command import invoke
 
 PROGRAM = [sys.executable, "-P", "-m", "nnhal"]
 Started = subprocess.Popen[str]
+INTERRUPTED = "nnhal: interrupted\n"
 
 PLUGIN = """
 import time
@@ -107,7 +108,7 @@ def silent() -> Iterator[tuple[str, threading.Event]]:
 def test_interrupt_while_connecting(command: list[object], silent: tuple[str, threading.Event], tmp_path: Path) -> None:
     target, requested = silent
     process = start([*command, "--target", target], tmp_path)
-    assert interrupt(process, requested.is_set) == (130, "", "")
+    assert interrupt(process, requested.is_set) == (130, "", INTERRUPTED)
 
 
 @pytest.mark.slow
@@ -116,7 +117,7 @@ def test_interrupt_while_connecting(command: list[object], silent: tuple[str, th
 )
 def test_interrupt_while_a_service_starts(command: list[object], tmp_path: Path) -> None:
     process = start(command, tmp_path)
-    assert interrupt(process, lambda: children(process.pid)) == (130, "", "")
+    assert interrupt(process, lambda: children(process.pid)) == (130, "", INTERRUPTED)
 
 
 @pytest.mark.slow
@@ -127,8 +128,21 @@ def test_interrupt_while_the_device_works(command: str, tmp_path: Path) -> None:
     try:
         process = start([*options, "--target", service.target], tmp_path)
         code, _, err = interrupt(process, lambda: service.logged("prepared"))
-        assert (code, err) == (130, "")
+        assert (code, err) == (130, INTERRUPTED)
         assert invoke("info", "--target", service.target).exit_code == 0
+    finally:
+        assert stop_service(service) == 0
+
+
+@pytest.mark.slow
+def test_interrupt_of_a_load_test(tmp_path: Path) -> None:
+    """The clients are processes of their own, and end quietly with the command."""
+    service = start_service(tmp_path, "--log-level", "debug")
+    try:
+        options = ["--target", service.target, "--concurrency", 2, "--duration", 600]
+        process = start(["bench", MODEL, *options], tmp_path)
+        code, _, err = interrupt(process, lambda: service.log.read_text().count("prepared") >= 2)
+        assert (code, err) == (130, INTERRUPTED)
     finally:
         assert stop_service(service) == 0
 
@@ -146,7 +160,7 @@ def test_interrupt_of_an_examination(tmp_path: Path) -> None:
     plugin.write_text(PLUGIN.format(marker=str(marker)))
     process = start(["backends", "doctor", plugin], tmp_path)
     code, _, err = interrupt(process, marker.exists)
-    assert (code, err) == (130, "")
+    assert (code, err) == (130, INTERRUPTED)
 
 
 def test_interrupt_of_an_import(tmp_path: Path) -> None:
@@ -155,7 +169,7 @@ def test_interrupt_of_an_import(tmp_path: Path) -> None:
     process = start(["cache", "import", pipe], tmp_path)
     writer = os.open(pipe, os.O_WRONLY)  # waits until the command opens it
     try:
-        assert interrupt(process, lambda: True) == (130, "", "")
+        assert interrupt(process, lambda: True) == (130, "", INTERRUPTED)
     finally:
         os.close(writer)
 
@@ -164,7 +178,7 @@ def test_interrupt_while_packages_are_imported(tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     (tmp_path / "typer.py").write_text(PLUGIN.format(marker=str(marker)))
     process = start(["info"], tmp_path, PYTHONPATH=str(tmp_path))
-    assert interrupt(process, marker.exists) == (130, "", "")
+    assert interrupt(process, marker.exists) == (130, "", INTERRUPTED)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +203,7 @@ def test_interrupt_of_a_short_command(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(work, interrupted)
     result = invoke(*command, NNHAL_CACHE_DIR=str(tmp_path / "cache"))
-    assert (result.exit_code, result.stdout, result.stderr) == (130, "", "")
+    assert (result.exit_code, result.stdout, result.stderr) == (130, "", INTERRUPTED)
 
 
 SETUP = f"""

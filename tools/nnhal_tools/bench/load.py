@@ -16,8 +16,6 @@ from nnhal_tools.bench.service_processes import ServiceProcesses
 from nnhal_tools.bench.specification import ENGINE, ClientTask, Level, Subject
 
 _PROGRAM = (sys.executable, "-P", "-m", "nnhal_tools.bench.client_process")
-_STOP_S = 10
-"""Seconds that a client process has to end."""
 
 
 class BenchError(Exception):
@@ -53,6 +51,7 @@ class _ClientProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            process_group=0,  # so that Ctrl-C reaches the command only, which ends them
         )
         self._write(task.to_json())
 
@@ -76,15 +75,9 @@ class _ClientProcess:
         self._write(run.to_json())
 
     def close(self) -> None:
-        """End the process."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process.stdout.close()
+        """End the process, also in the middle of a run. Its results are in files."""
+        self._process.kill()
+        self._process.communicate()
 
 
 class LoadGenerator:

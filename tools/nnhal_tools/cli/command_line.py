@@ -11,7 +11,7 @@ from typing import Any
 from typer.core import TyperGroup
 
 from nnhal.errors import HalError, LinuxRequiredError
-from nnhal_tools.cli.errors import FAILED, MISUSED, CommandError, print_error
+from nnhal_tools.cli.errors import FAILED, INTERRUPTED, MISUSED, CommandError, print_error
 from nnhal_tools.extras import missing_extra, missing_extra_text
 
 
@@ -33,6 +33,8 @@ class CommandLine(TyperGroup):
             return run()
         try:
             code = _run_reporting_errors(run)
+            if code == INTERRUPTED:  # by typer
+                print_error("interrupted")
             sys.stdout.flush()  # while errors of the last lines can still be reported
         except OSError as error:
             code = _report_os_error(error)

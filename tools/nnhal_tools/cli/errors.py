@@ -13,6 +13,9 @@ MISUSED = 2
 NEEDS_RESTART = 3
 """Exit code: the service was reloaded, but a setting has changed that only a restart can change."""
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as in a shell."""
+
 
 class CommandError(Exception):
     """A command cannot do its work. The message is for the user."""

@@ -7,6 +7,8 @@ async with prepared.burst() as burst:
 Hand-written: the burst opens in `async with`, and `submit` makes tasks. `nnhal.client.sync.burst` has futures instead.
 """
 
+from __future__ import annotations
+
 import asyncio
 from typing import Any, Unpack, overload
 
@@ -63,12 +65,12 @@ class Burst(AsyncOpenable):
     @overload
     def submit(
         self, inputs: BufferInputs, *, outputs: None = None, **options: Unpack[ExecuteOptions]
-    ) -> "asyncio.Task[Outputs]": ...
+    ) -> asyncio.Task[Outputs]: ...
 
     @overload
     def submit(
         self, inputs: BufferInputs, *, outputs: OutputBuffers, **options: Unpack[ExecuteOptions]
-    ) -> "asyncio.Task[BufferOutputs]": ...
+    ) -> asyncio.Task[BufferOutputs]: ...
 
     def submit(
         self,
@@ -77,7 +79,7 @@ class Burst(AsyncOpenable):
         outputs: OutputBuffers | None = None,
         deadline: float | None = None,
         measure_timing: bool = False,
-    ) -> "asyncio.Task[Any]":
+    ) -> asyncio.Task[Any]:
         """Start an execution. Executions run in the order of the calls. Inputs must not change until it is done."""
         return asyncio.create_task(
             self.execute(inputs, outputs=outputs, deadline=deadline, measure_timing=measure_timing)

@@ -4,7 +4,7 @@ Hand-written: `prepare` is a coroutine, where the synchronous client returns a f
 """
 
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Literal, Unpack, overload
+from typing import Any, Literal, NoReturn, Unpack, overload
 
 import grpc
 
@@ -19,7 +19,7 @@ from nnhal.client.aio.reconnect import ReconnectingSession
 from nnhal.client.core.arguments import InputShapes, ModelSource, check_connect
 from nnhal.client.core.arrays import Inputs, Outputs
 from nnhal.client.core.cache import SharedDeadline
-from nnhal.client.core.handles import AsyncCloseable
+from nnhal.client.core.handles import AsyncCloseable, ProcessBound, description
 from nnhal.client.core.reconnect import FindNeeds
 from nnhal.client.core.session import Transport
 from nnhal.client.fallback.preparation import PreparationArguments, PrepareOptions
@@ -89,7 +89,7 @@ async def open_device(
     return Device(session, device)
 
 
-class Connecting:
+class Connecting(ProcessBound):
     """Device to connect. Await it, or use it as an asynchronous context manager."""
 
     def __init__(self, open_: "Callable[[], Coroutine[object, None, Device]]") -> None:
@@ -98,6 +98,13 @@ class Connecting:
 
     def __await__(self) -> Generator[object, None, "Device"]:
         return self._open().__await__()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        hint = "; await it to get the device, or use it in `async with`" if hasattr(Device, name) else ""
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
+
+    def __repr__(self) -> str:
+        return description(self, "of a device: await it, or use it in `async with`")
 
     async def __aenter__(self) -> "Device":
         self._device = await self._open()

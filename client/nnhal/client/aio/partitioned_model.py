@@ -1,5 +1,7 @@
 """Prepared models of which the client's machine runs the operations that the device does not support."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NoReturn
@@ -19,7 +21,7 @@ from nnhal.client.core.streams import StreamIO
 from nnhal.client.fallback.division import DividedModel
 from nnhal.client.fallback.execution import PartValues, combine_profiles, naming_part
 from nnhal.client.fallback.placement import THIS_MACHINE, FallbackPlacement, Refusals, combine_placements, summary
-from nnhal.errors import HalError, invalid_argument
+from nnhal.errors import HalError, argument_error
 from nnhal.litert_extension import element_dtypes
 from nnhal.types import AnyArray, CacheOutcome, CacheState, Operand, PreparationWarning
 
@@ -155,7 +157,7 @@ class PartitionedModel(DescribedModel, AsyncCloseable):
     def _unavailable(self, method: str) -> HalError:
         """Return the error of a method that this kind of model lacks."""
         local, total = len(self._divided.fallback_operations), len(self._divided.whole.main.operations)
-        return invalid_argument(
+        return argument_error(
             f"{method} is not possible: {local} of {total} operations of the model run on {THIS_MACHINE}; use execute()"
         )
 

@@ -1,5 +1,7 @@
 """Prepared models of a device."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from typing import Any, Unpack, overload
 

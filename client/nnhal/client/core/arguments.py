@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import Any, TypeAlias, cast
 
 from nnhal.address import target_address
-from nnhal.errors import invalid_argument
+from nnhal.errors import argument_error
 from nnhal.types import Model
 
 ModelSource: TypeAlias = Model | str | os.PathLike[str] | bytes | bytearray
@@ -39,7 +39,7 @@ def check_connect(target: object, device: object, timeout: object, transport: ob
         try:
             target_address(target)
         except ValueError as error:
-            raise invalid_argument(str(error)) from None
+            raise argument_error(str(error)) from None
     if not isinstance(device, str):
         raise type_error("device", device, "the name of a device")
     if not isinstance(client_name, str):
@@ -47,9 +47,9 @@ def check_connect(target: object, device: object, timeout: object, transport: ob
     if not isinstance(timeout, int | float):
         raise type_error("timeout", timeout, "a number of seconds")
     if not 0 < timeout < float("inf"):
-        raise invalid_argument(f"timeout is {timeout}; expected a positive number of seconds")
+        raise argument_error(f"timeout is {timeout}; expected a positive number of seconds")
     if transport not in _TRANSPORTS:
-        raise invalid_argument(f"transport is {transport!r}; expected one of {', '.join(map(repr, _TRANSPORTS))}")
+        raise argument_error(f"transport is {transport!r}; expected one of {', '.join(map(repr, _TRANSPORTS))}")
 
 
 def import_model(source: object, signature: str | None = None, shapes: InputShapes | None = None) -> Model:
@@ -84,7 +84,7 @@ def nanoseconds(seconds: float, name: str = "deadline") -> int:
     except TypeError:
         raise type_error(name, seconds, "a number of seconds") from None
     except (OverflowError, ValueError):
-        raise invalid_argument(f"{name} is {seconds}; expected a number of seconds") from None
+        raise argument_error(f"{name} is {seconds}; expected a number of seconds") from None
 
 
 def optional_nanoseconds(seconds: float | None, name: str = "deadline") -> int | None:
@@ -104,7 +104,7 @@ def enum_value(kind: type[IntEnum], value: int | str) -> int:
     if isinstance(value, str):
         member = members.get(value.upper().replace("-", "_"))
         if member is None:
-            raise invalid_argument(f"unknown {kind.__name__} {value!r}; expected one of {names}")
+            raise argument_error(f"unknown {kind.__name__} {value!r}; expected one of {names}")
         return int(member)
     if not isinstance(value, int):
         raise type_error(kind.__name__, value, f"one of {names}")

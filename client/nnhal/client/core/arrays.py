@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from nnhal.client.core.arguments import type_error
 from nnhal.client.elements import Picture, dequantize, image_elements, quantize, valid_normalization
-from nnhal.errors import invalid_argument
+from nnhal.errors import InvalidTypeError, argument_error
 from nnhal.shm.protocol import fits_packets
 from nnhal.types import (
     DTYPES,
@@ -21,6 +21,7 @@ from nnhal.types import (
     AnyArray,
     Bytes,
     DataLocation,
+    ErrorStatus,
     ExecutionResult,
     ExtensionOperandTypeInformation,
     Memory,
@@ -50,7 +51,9 @@ CallInput: TypeAlias = ArrayLike | Mapping[str, ArrayLike | None] | None
 
 
 class NamedOutputs(tuple[E, ...]):
-    """Outputs of an execution, in order and by name.
+    """Outputs of an execution: a sequence in the order of the model, and a mapping by name.
+
+    A position that does not exist is an IndexError, and a name a KeyError.
 
     Attributes:
         names: the names of the outputs, or ().
@@ -67,6 +70,17 @@ class NamedOutputs(tuple[E, ...]):
         outputs.names, outputs.timing = names, timing
         return outputs
 
+    def keys(self) -> tuple[str, ...]:
+        """Return the names, so that `dict(outputs)` has the outputs by name."""
+        return self.names
+
+    def items(self) -> list[tuple[str, E]]:
+        """Return the names and the outputs."""
+        return list(zip(self.names, self, strict=False))
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.names if isinstance(key, str) else super().__contains__(key)
+
     @overload  # type: ignore[override]
     def __getitem__(self, key: int | str) -> E: ...
 
@@ -75,7 +89,10 @@ class NamedOutputs(tuple[E, ...]):
 
     def __getitem__(self, key: int | str | slice) -> E | tuple[E, ...]:
         if not isinstance(key, str):
-            return super().__getitem__(key)
+            try:
+                return super().__getitem__(key)
+            except IndexError:
+                raise IndexError(f"there is no output {key}; there are {len(self)}") from None
         if key not in self.names:
             raise KeyError(f"there is no output {key!r}; there are {', '.join(self.names) or 'no names'}")
         return super().__getitem__(self.names.index(key))
@@ -133,7 +150,7 @@ class TensorInfo(Operand):
         )
 
     @property
-    def shape(self) -> tuple[int, ...] | None:
+    def shape(self) -> tuple[int, ...] | Any:
         """The shape: 0 is an unknown dimension, () belongs to a scalar. None if the rank is unknown."""
         return None if is_tensor(self.type) and not self.dimensions else self.dimensions
 
@@ -166,7 +183,7 @@ class TensorInfo(Operand):
         """
         own = valid_normalization(self, normalization or self.normalization)
         if normalization and own is None:
-            raise invalid_argument(f"normalization is {normalization}; {self!r} cannot use it")
+            raise argument_error(f"normalization is {normalization}; {self!r} cannot use it")
         return image_elements(self, picture, own)
 
     def __repr__(self) -> str:
@@ -215,7 +232,7 @@ class ModelIO:
         """
         for index, operand in enumerate(self.inputs):
             if not has_fixed_shape(operand):
-                raise invalid_argument(f"the model does not fix the shape of {self._input_name(index)}")
+                raise argument_error(f"the model does not fix the shape of {self._input_name(index)}")
         return [np.zeros(operand.dimensions, require_dtype(operand)) for operand in self.inputs]
 
     @cached_property
@@ -296,18 +313,18 @@ class ModelIO:
         if not isinstance(inputs, list | tuple):  # checking for an ABC takes longer
             inputs = self._other_by_position(inputs)
         if len(inputs) != len(self.inputs):
-            raise invalid_argument(f"{len(inputs)} inputs given; the model takes {len(self.inputs)}")
+            raise argument_error(f"{len(inputs)} inputs given; the model takes {len(self.inputs)}")
         return inputs
 
     def _other_by_position(self, inputs: Sequence[E | None] | Mapping[str, E | None]) -> Sequence[E | None]:
         if isinstance(inputs, Mapping):
             if unknown := set(inputs) - set(self.input_names):
-                raise invalid_argument(
+                raise argument_error(
                     f"no input is named {min(unknown, key=str)!r}; "
                     f"there are {', '.join(self.input_names) or 'no names'}"
                 )
             if missing := [name for name in self.input_names if name not in inputs]:
-                raise invalid_argument(f"there is no value for input {missing[0]!r}; None omits an optional input")
+                raise argument_error(f"there is no value for input {missing[0]!r}; None omits an optional input")
             return [inputs[name] for name in self.input_names]
         if not isinstance(inputs, Sequence) or isinstance(inputs, str | bytes | bytearray | memoryview):
             raise type_error("inputs", inputs, "a list with one value per input, or a dict by name")
@@ -334,7 +351,7 @@ class ModelIO:
             return names.index(str(key))
         if isinstance(key, int) and 0 <= key < len(operands):
             return key
-        raise invalid_argument(f"there is no {kind} {key!r}; there are {', '.join(names) or len(operands)}")
+        raise argument_error(f"there is no {kind} {key!r}; there are {', '.join(names) or len(operands)}")
 
     def _input_name(self, index: int) -> str:
         return f"input {index}" + (f" ({self.input_names[index]})" if self.input_names else "")
@@ -357,11 +374,12 @@ def convert_array(operand: Operand, value: ArrayLike, name: str, taker: str) -> 
         return _opaque_array(operand, value, name, taker)
     dtype = element or DTYPES[operand.type]
     if isinstance(value, np.ndarray) and value.dtype != dtype:
-        raise invalid_argument(f"{name} is {value.dtype}; {taker} takes {dtype}")
+        reason = f"{name} is {value.dtype}; {taker} takes {dtype}"
+        raise InvalidTypeError(ErrorStatus.INVALID_ARGUMENT, reason)
     try:
         array = np.ascontiguousarray(np.asarray(value, dtype))
     except (TypeError, ValueError, OverflowError) as error:
-        raise invalid_argument(f"{name} cannot be converted to {dtype}: {error}") from None
+        raise argument_error(f"{name} cannot be converted to {dtype}: {error}") from None
     _check_shape(operand, array, name, taker)
     if element is not None:  # the extension's types are bytes on their way
         return np.ascontiguousarray(array).reshape(*array.shape, 1).view(np.uint8)
@@ -397,7 +415,7 @@ def require_dtype(operand: Operand) -> np.dtype[Any]:
     """
     dtype = value_dtype(operand)
     if dtype is None:
-        raise invalid_argument(f"the service does not tell the size of {type_name(operand.type)}, which this needs")
+        raise argument_error(f"the service does not tell the size of {type_name(operand.type)}, which this needs")
     return dtype
 
 
@@ -420,9 +438,9 @@ def _opaque_array(operand: Operand, value: object, name: str, taker: str) -> Any
     expected = value_dtype(operand)
     if expected is not None and raw.shape[-1] != expected.itemsize:
         sizes = f"has elements of {raw.shape[-1]} bytes; {taker} takes {expected.itemsize}"
-        raise invalid_argument(f"{name} {sizes}", "V-REQMODEL-07")
+        raise argument_error(f"{name} {sizes}", "V-REQMODEL-07")
     if _extension_type(operand) is not None and is_scalar(operand) and raw.ndim > 1:
-        raise invalid_argument(f"{name} has dimensions, but is a scalar", "V-REQMODEL-08")
+        raise argument_error(f"{name} has dimensions, but is a scalar", "V-REQMODEL-08")
     return raw
 
 
@@ -431,11 +449,11 @@ def _opaque_bytes(operand: Operand, value: object, name: str, taker: str) -> Any
         # without dimensions it is a scalar, or a tensor of unknown rank, which the service rejects
         if 0 in operand.dimensions or len(value) % prod(operand.dimensions):
             shape = list(operand.dimensions)
-            raise invalid_argument(f"{name} has {len(value)} bytes; {taker} takes elements of shape {shape}")
+            raise argument_error(f"{name} has {len(value)} bytes; {taker} takes elements of shape {shape}")
         return np.frombuffer(value, np.uint8).reshape(*operand.dimensions, -1)
     if not isinstance(value, np.ndarray | np.generic) or not (value.dtype == np.uint8 or value.dtype.kind == "V"):
         kind = value.dtype if isinstance(value, np.ndarray) else type(value).__name__
-        raise invalid_argument(f"{name} is {kind}; {taker} takes bytes, or an array of uint8 or np.void")
+        raise argument_error(f"{name} is {kind}; {taker} takes bytes, or an array of uint8 or np.void")
     array: AnyArray = np.array(value, order="C")
     _check_shape(operand, array, name, taker)
     raw: AnyArray = array.reshape(*array.shape, 1).view(np.uint8)
@@ -465,7 +483,9 @@ def _check_shape(operand: Operand, array: AnyArray, name: str, taker: str) -> No
     else:
         matches = is_tensor(operand.type) or is_extension(operand.type) or array.size == 1
     if not matches:
-        raise invalid_argument(f"{name} has shape {list(array.shape)}; {taker} takes {list(declared)}")
+        is_batch = declared[1:] == array.shape[1:] and len(declared) > 1
+        hint = "; for another batch, prepare the model with shapes={NAME: SHAPE}" if is_batch else ""
+        raise argument_error(f"{name} has shape {list(array.shape)}; {taker} takes {list(declared)}{hint}")
 
 
 def output_array(operand: Operand, data: Bytes | None, shape: tuple[int, ...], *, copy: bool = True) -> AnyArray:

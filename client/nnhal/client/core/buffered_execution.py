@@ -19,7 +19,7 @@ from nnhal.client.core.arrays import (
 )
 from nnhal.client.core.buffers import BufferBase, Dimensions
 from nnhal.client.core.prepared_model import decode_result
-from nnhal.errors import general_failure, invalid_argument
+from nnhal.errors import argument_error, general_failure
 from nnhal.types import (
     AnyArray,
     BufferToken,
@@ -224,7 +224,7 @@ def _targets(io: ModelIO, outputs: OutputBuffers | None) -> list[BufferBase | No
         if not isinstance(outputs, Sequence):
             raise type_error("outputs", outputs, "buffers in a list, or in a dict by position or name")
         if len(outputs) != count:
-            raise invalid_argument(f"{len(outputs)} outputs given; the model has {count}")
+            raise argument_error(f"{len(outputs)} outputs given; the model has {count}")
         targets[:] = outputs
     for index, target in enumerate(targets):
         if target is not None and not isinstance(target, BufferBase):

@@ -21,7 +21,7 @@ from nnhal.client.core.arrays import (
 from nnhal.client.core.handles import AnyConnection, description, release_with
 from nnhal.client.core.prepared_model import PreparedModelBase
 from nnhal.client.core.session import lost_error
-from nnhal.errors import general_failure, invalid_argument
+from nnhal.errors import argument_error, general_failure
 from nnhal.types import (
     AnyArray,
     BufferRole,
@@ -136,7 +136,7 @@ def allocation(
             role = BufferRole(models.setdefault(model, len(models)), index)
             messages.append(wire.buffer_role_message(role))
     if operand is None:
-        raise invalid_argument("a buffer needs a role: an input or an output of a prepared model", "V-ALLOC-02")
+        raise argument_error("a buffer needs a role: an input or an output of a prepared model", "V-ALLOC-02")
     request.prepared_models.extend(model.handle for model in models)
     return BufferAllocation(request, replace(operand, dimensions=shape))
 

@@ -18,10 +18,10 @@ from nnhal.client.core.arguments import optional_nanoseconds, type_error
 from nnhal.client.core.arrays import ModelIO, Outputs, has_fixed_shape, require_dtype, value_size
 from nnhal.client.core.buffered_execution import BufferedExecution, BufferOutputs, OutputBuffers
 from nnhal.client.core.buffers import BufferBase
-from nnhal.client.core.handles import C, release_with
+from nnhal.client.core.handles import C, ProcessBound, release_with
 from nnhal.client.core.memory import memory_object_message
 from nnhal.client.core.session import lost_error
-from nnhal.errors import HalError, general_failure, invalid_argument
+from nnhal.errors import argument_error, general_failure, reported_type
 from nnhal.types import (
     Bytes,
     ErrorStatus,
@@ -126,7 +126,7 @@ def _fixed_operand(io: ModelIO, number: int, operand: Operand, target: BufferBas
     declared = operand if target is None or has_fixed_shape(operand) else target.operand
     if not has_fixed_shape(declared):
         name = f" ({io.output_names[number]})" if io.output_names else ""
-        raise invalid_argument(
+        raise argument_error(
             f"output {number}{name} has shape {list(operand.dimensions)}: fenced executions need outputs of fixed "
             "shape",
             "V-REQMODEL-04",
@@ -219,7 +219,7 @@ def _check_link(operand: Operand, link: FencedOutput, name: str) -> None:
     )
     given, taken = require_dtype(link.operand), require_dtype(operand)
     if given != taken or not matches:
-        raise invalid_argument(
+        raise argument_error(
             f"{name} is {given} {list(actual)} on the device; the model takes {taken} {list(expected)}"
         )
 
@@ -231,14 +231,14 @@ def require_success(info: fence_pb2.GetExecutionInfoResponse) -> fence_pb2.GetEx
         HalError: the execution failed.
     """
     if int(info.status) != ErrorStatus.NONE:
-        raise HalError(info.status, info.reason)
+        raise reported_type(info.status)(info.status, info.reason)
     return info
 
 
 # ---- Fences ---------------------------------------------------------------------------------------------
 
 
-class FenceBase(Generic[C]):
+class FenceBase(ProcessBound, Generic[C]):
     """Fence of either client, without the calls. The service releases it, and `others`, with this object."""
 
     def __init__(self, connection: C, handle: bytes, *others: bytes) -> None:

@@ -5,7 +5,7 @@ The service releases an object when the client's object that owns it is closed o
 
 import weakref
 from collections.abc import Callable, Generator
-from typing import Any, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, NoReturn, ParamSpec, Protocol, Self, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -40,7 +40,21 @@ def description(value: object, details: str, *, closed: bool = False) -> str:
     return f"<{package}.{type(value).__name__} {details}{', closed' * closed}>"
 
 
-class Closeable:
+class ProcessBound:
+    """Base of objects that belong to a connection, and cannot be sent to another process."""
+
+    def __repr__(self) -> str:
+        finalizer = getattr(self, "_finalizer", None)
+        return description(self, "open" if finalizer is None or finalizer.alive else "closed")
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{type(self).__name__} objects cannot be pickled or copied: they belong to a connection of this process; "
+            "connect and prepare in each process, with cache=True so that the model is compiled once"
+        )
+
+
+class Closeable(ProcessBound):
     """Base of objects that can be closed or used as a context manager."""
 
     _finalizer: "weakref.finalize[Any, Any]"
@@ -56,7 +70,7 @@ class Closeable:
         self.close()
 
 
-class AsyncCloseable:
+class AsyncCloseable(ProcessBound):
     """Base of objects that can be closed or used as an asynchronous context manager."""
 
     _finalizer: "weakref.finalize[Any, Any]"

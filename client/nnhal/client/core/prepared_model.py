@@ -9,7 +9,7 @@ from nnhal.client.core.arguments import optional_nanoseconds
 from nnhal.client.core.arrays import ModelIO, Outputs, TensorInfo, output_array
 from nnhal.client.core.handles import C, description, release_with
 from nnhal.client.core.request_templates import RequestTemplates
-from nnhal.errors import HalError, SessionLostError
+from nnhal.errors import HalError, SessionLostError, reported_type
 from nnhal.litert_extension import element_dtypes
 from nnhal.types import (
     Bytes,
@@ -38,7 +38,7 @@ def notify_error(notify: device_pb2.Notify) -> HalError | None:
     """Return the error that a preparation reported, or None if it succeeded."""
     if int(notify.status) == ErrorStatus.NONE:
         return None
-    return HalError(notify.status, notify.reason, rule=notify.rule, request=notify.request)
+    return reported_type(notify.status)(notify.status, notify.reason, rule=notify.rule, request=notify.request)
 
 
 def constants_changed() -> SessionLostError:

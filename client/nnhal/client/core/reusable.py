@@ -10,7 +10,7 @@ from nnhal.client.core.arrays import ModelIO
 from nnhal.client.core.buffered_execution import BufferedExecution, BufferInputs, OutputBuffers
 from nnhal.client.core.fences import lay_out
 from nnhal.client.core.memory import memory_object_message
-from nnhal.errors import invalid_argument
+from nnhal.errors import argument_error
 from nnhal.types import AnyArray, Bytes
 from nnhal.v1 import types_pb2
 
@@ -52,12 +52,10 @@ class BoundInputs:
             old = self.execution.inputs[number]
             new = self._io.convert(number, value)
             if old is None:
-                raise invalid_argument(f"input {key} cannot be changed: the execution has no array for it")
+                raise argument_error(f"input {key} cannot be changed: the execution has no array for it")
             if new is None or new.shape != old.shape:
                 shape = None if new is None else list(new.shape)
-                raise invalid_argument(
-                    f"input {key} has shape {shape}; the execution was created with {list(old.shape)}"
-                )
+                raise argument_error(f"input {key} has shape {shape}; the execution was created with {list(old.shape)}")
             pool = self.execution.request.inputs[number].location.pool_index
             changes.append((_bytes_of(new), self._offsets[pool]))
         return changes

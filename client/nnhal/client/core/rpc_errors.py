@@ -5,7 +5,7 @@ from typing import TypeAlias
 import grpc
 import grpc.aio
 
-from nnhal.errors import DETAILS_KEY, DeadObjectError, HalError, SessionLostError
+from nnhal.errors import DETAILS_KEY, DeadObjectError, HalError, SessionLostError, reported_type
 from nnhal.types import ErrorKind, ErrorStatus
 from nnhal.v1 import error_pb2
 
@@ -39,7 +39,7 @@ def hal_error(error: grpc.RpcError) -> HalError:
 
 def error_from_detail(detail: error_pb2.ErrorDetail) -> HalError:
     """Return the error that the service reported."""
-    error = _ERRORS.get(int(detail.kind), HalError)
+    error = _ERRORS.get(int(detail.kind)) or reported_type(detail.status)
     return error(
         detail.status,
         detail.reason,

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from nnhal.client.core.arrays import Inputs, ModelIO, Outputs
 from nnhal.client.core.buffered_execution import AnyOutputs, BufferInputs
 from nnhal.client.core.buffers import BufferBase
-from nnhal.errors import SessionLostError, invalid_argument
+from nnhal.errors import SessionLostError, argument_error
 from nnhal.types import AnyArray, ErrorStatus, ModelState
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ class StreamIO:
 
     def __post_init__(self) -> None:
         if not self.states:
-            raise invalid_argument("the model has no states; use `execute`")
+            raise argument_error("the model has no states; use `execute`")
 
     @cached_property
     def visible(self) -> ModelIO:

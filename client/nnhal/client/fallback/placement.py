@@ -56,7 +56,7 @@ class PlacedPart:
     is_fallback: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class FallbackPlacement(Placement):
     """Placement of a model of which the client's machine runs a part.
 

@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 from nnhal.client.core.cache import SharedDeadline, is_session_lost
 from nnhal.client.security.options import NO_OPTIONS, SecurityOptions
-from nnhal.errors import HalError, invalid_argument
+from nnhal.errors import HalError, argument_error
 from nnhal.types import ErrorStatus
 from nnhal.v1.session_pb2 import SessionNeeds
 
@@ -148,7 +148,7 @@ def check_count(replicas: int) -> None:
         HalError: INVALID_ARGUMENT: it is not positive.
     """
     if replicas < 1:
-        raise invalid_argument(f"replicas is {replicas}; expected a positive number")
+        raise argument_error(f"replicas is {replicas}; expected a positive number")
 
 
 def needs_of(number: int, made: Sequence[Replica[D, P]], needs: SessionNeeds) -> SessionNeeds:

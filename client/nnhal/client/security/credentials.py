@@ -12,7 +12,7 @@ from pathlib import Path
 import grpc
 
 from nnhal.client.security.options import PemSource, SecurityOptions
-from nnhal.errors import invalid_argument
+from nnhal.errors import argument_error
 
 
 @dataclass(frozen=True, repr=False)
@@ -62,7 +62,7 @@ class ClientCertificates:
             try:
                 context.load_verify_locations(cadata=self.ca.decode("ascii"))
             except (ssl.SSLError, ValueError):
-                raise invalid_argument("ca has no certificate in PEM, or a damaged one") from None
+                raise argument_error("ca has no certificate in PEM, or a damaged one") from None
         if self.cert is not None and self.key is not None:
             _load_pair(context, self.cert, self.key)
         return context
@@ -75,7 +75,7 @@ def _read(name: str, source: PemSource | None) -> bytes | None:
         return Path(source).read_bytes()
     except (OSError, ValueError) as error:
         reason = (getattr(error, "strerror", None) or str(error)).lower()
-        raise invalid_argument(f"cannot read {name} {os.fspath(source)!r}: {reason}") from None
+        raise argument_error(f"cannot read {name} {os.fspath(source)!r}: {reason}") from None
 
 
 def _load_pair(context: ssl.SSLContext, cert: bytes, key: bytes) -> None:
@@ -88,12 +88,12 @@ def _load_pair(context: ssl.SSLContext, cert: bytes, key: bytes) -> None:
         try:
             context.load_cert_chain(path, password=_no_passphrase)
         except _PassphraseError:
-            raise invalid_argument("the private key of the client has a passphrase; expected one without") from None
+            raise argument_error("the private key of the client has a passphrase; expected one without") from None
         except (ssl.SSLError, ValueError) as error:
             if getattr(error, "reason", "") == "KEY_VALUES_MISMATCH":
-                raise invalid_argument("the private key of the client does not belong to its certificate") from None
+                raise argument_error("the private key of the client does not belong to its certificate") from None
             text = "cert and key are not a certificate and a private key in PEM, or they are damaged"
-            raise invalid_argument(text) from None
+            raise argument_error(text) from None
 
 
 class _PassphraseError(Exception):

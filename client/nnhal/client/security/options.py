@@ -9,7 +9,7 @@ import grpc
 
 from nnhal.address import SECURE_SCHEME, Address
 from nnhal.client.security.token import TokenFileReader
-from nnhal.errors import invalid_argument
+from nnhal.errors import argument_error
 
 PemSource: TypeAlias = str | os.PathLike[str] | bytes
 """Path of a file in PEM, or its contents."""
@@ -65,18 +65,18 @@ def check_options(target: str | None, options: SecurityOptions) -> None:
     given = [name for name, value in options.items() if value not in (None, "", False)]
     of_tls: list[str] = [name for name in _TLS_OPTIONS if options[name] is not None]
     if options["key"] is not None and options["cert"] is None:
-        raise invalid_argument("key is given without cert; a private key needs its certificate")
+        raise argument_error("key is given without cert; a private key needs its certificate")
     if options["credentials"] is not None and (of_tls or options["tls"] is not None):
         name = of_tls[0] if of_tls else "tls"
-        raise invalid_argument(f"credentials and {name} are given; expected one of them")
+        raise argument_error(f"credentials and {name} are given; expected one of them")
     if options["tls"] is False and (of_tls or options["server_name"]):
-        raise invalid_argument(f"{(of_tls or ['server_name'])[0]} is given, but tls is False")
+        raise argument_error(f"{(of_tls or ['server_name'])[0]} is given, but tls is False")
     if target is None and given:
-        raise invalid_argument(f"{given[0]} is given without a target; `connect` starts a service that needs none")
+        raise argument_error(f"{given[0]} is given without a target; `connect` starts a service that needs none")
     if target is not None and Address.parse(target).kind == "unix":
         of_tls += [name for name in given if name in ("tls", "server_name")]
         if of_tls:
-            raise invalid_argument(f"{of_tls[0]} is given for {target}; Unix sockets do not use TLS")
+            raise argument_error(f"{of_tls[0]} is given for {target}; Unix sockets do not use TLS")
 
 
 def _check_types(options: SecurityOptions) -> None:
@@ -130,5 +130,5 @@ def _path(variable: str) -> Path | None:
 def _flag(variable: str) -> bool | None:
     text = os.environ.get(variable, "").lower()
     if text not in ("", "0", "1", "false", "true"):
-        raise invalid_argument(f"invalid {variable}={text!r}; expected true or false")
+        raise argument_error(f"invalid {variable}={text!r}; expected true or false")
     return text in ("1", "true") if text else None

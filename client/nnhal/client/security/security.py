@@ -10,7 +10,7 @@ import grpc.aio
 from nnhal.address import Address
 from nnhal.client.security.options import NO_OPTIONS, SecurityOptions, check_options, split_target, with_environment
 from nnhal.client.security.token import AuthorizedChannel, Metadata, metadata_of
-from nnhal.errors import HalError, invalid_argument
+from nnhal.errors import HalError, argument_error
 from nnhal.types import ErrorStatus
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class Security:
         """Check that a token does not leave this machine unencrypted."""
         is_encrypted = self._uses_tls or self._credentials is not None
         if self._options["token"] is not None and not is_encrypted and not Address.parse(target).is_local:
-            raise invalid_argument(f"a token is given for {target}, which needs TLS: others could read it on the way")
+            raise argument_error(f"a token is given for {target}, which needs TLS: others could read it on the way")
 
     def _call_metadata(self) -> Metadata:
         if self._metadata is not None:
@@ -163,7 +163,7 @@ def secured(target: str | None, options: SecurityOptions) -> tuple[str | None, S
     """
     address, is_secure = split_target(target)
     if is_secure and options["tls"] is False:
-        raise invalid_argument(f"tls is False, but the target is {target}")
+        raise argument_error(f"tls is False, but the target is {target}")
     if is_secure and options["credentials"] is None:
         options = {**options, "tls": True}
     check_options(address, options)

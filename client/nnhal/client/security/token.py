@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from nnhal.errors import invalid_argument
+from nnhal.errors import argument_error
 
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
 _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
@@ -22,7 +22,7 @@ def metadata_of(token: str) -> Metadata:
         HalError: INVALID_ARGUMENT: it cannot be a token. The message has nothing of it.
     """
     if not isinstance(token, str) or not _TOKEN.fullmatch(token):
-        raise invalid_argument("the token has characters that bearer tokens cannot have, or is empty")
+        raise argument_error("the token has characters that bearer tokens cannot have, or is empty")
     return (("authorization", f"Bearer {token}"),)
 
 
@@ -55,7 +55,7 @@ class TokenFileReader:
                 except (OSError, ValueError) as error:
                     if not self._token:
                         reason = (getattr(error, "strerror", None) or "it is not text").lower()
-                        raise invalid_argument(f"cannot read the token in {self._path}: {reason}") from None
+                        raise argument_error(f"cannot read the token in {self._path}: {reason}") from None
                 self._read_at = time.monotonic()
             return self._token
 

@@ -10,6 +10,8 @@ A burst has a gRPC stream, or on the same machine a channel over shared memory, 
 Hand-written: `submit` returns futures, whose results a thread sets. The asyncio client makes tasks instead.
 """
 
+from __future__ import annotations
+
 import queue
 import threading
 import time
@@ -107,12 +109,12 @@ class Burst(Closeable):
     @overload
     def submit(
         self, inputs: BufferInputs, *, outputs: None = None, **options: Unpack[ExecuteOptions]
-    ) -> "Future[Outputs]": ...
+    ) -> Future[Outputs]: ...
 
     @overload
     def submit(
         self, inputs: BufferInputs, *, outputs: OutputBuffers, **options: Unpack[ExecuteOptions]
-    ) -> "Future[BufferOutputs]": ...
+    ) -> Future[BufferOutputs]: ...
 
     def submit(
         self,
@@ -121,7 +123,7 @@ class Burst(Closeable):
         outputs: OutputBuffers | None = None,
         deadline: float | None = None,
         measure_timing: bool = False,
-    ) -> "Future[Any]":
+    ) -> Future[Any]:
         """Send an execution without waiting for it, unless too many are in progress. Inputs may change at once.
 
         Executions run in the order in which they are sent, so one may read a buffer that an earlier one writes. If the
@@ -193,7 +195,7 @@ class Burst(Closeable):
                 if self._submissions and self._submissions[0] is submission:  # a callback may have closed the burst
                     self._submissions.popleft()
 
-    def _settle(self, submission: "Submission") -> None:
+    def _settle(self, submission: Submission) -> None:
         execution = submission.execution
         may_repeat = submission.sent_at > self._given_up_at
         try:

@@ -14,7 +14,7 @@ import grpc
 from nnhal.client.core.arguments import InputShapes, ModelSource, check_connect
 from nnhal.client.core.arrays import Inputs, Outputs
 from nnhal.client.core.cache import SharedDeadline
-from nnhal.client.core.handles import Closeable
+from nnhal.client.core.handles import Closeable, ProcessBound, description
 from nnhal.client.core.reconnect import FindNeeds
 from nnhal.client.core.session import Transport
 from nnhal.client.fallback.preparation import PreparationArguments, PrepareOptions
@@ -219,7 +219,7 @@ class Device(FallbackDevice, Closeable):
         return Preparation(lambda call: self._prepare_spec(spec, call, end))
 
 
-class Preparation(Future[R]):
+class Preparation(ProcessBound, Future[R]):
     """Preparation in progress: a `concurrent.futures.Future` of the prepared model.
 
     `result()` raises the HalError of the preparation. `cancel()` abandons the work on the service.
@@ -231,6 +231,9 @@ class Preparation(Future[R]):
         self._call = PreparationCall()
         context = contextvars.copy_context()  # which has the trace of the application
         threading.Thread(target=context.run, args=(self._run,), name="nnhal-preparation", daemon=True).start()
+
+    def __repr__(self) -> str:
+        return description(self, "cancelled" if self.cancelled() else "done" if self.done() else "in progress")
 
     def __getattr__(self, name: str) -> NoReturn:
         hint = "; result() returns the prepared model" if hasattr(PreparedModel, name) else ""

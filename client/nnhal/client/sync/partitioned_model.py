@@ -1,6 +1,8 @@
 # Generated from aio/partitioned_model.py by `python -m tools.dev.unasync_client`. Do not edit.
 """Prepared models of which the client's machine runs the operations that the device does not support."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NoReturn
@@ -20,7 +22,7 @@ from nnhal.client.fallback.placement import THIS_MACHINE, FallbackPlacement, Ref
 from nnhal.client.sync.concurrency import Lock, Work
 from nnhal.client.sync.prepared_model import PreparedModel
 from nnhal.client.sync.stream import Stream
-from nnhal.errors import HalError, invalid_argument
+from nnhal.errors import HalError, argument_error
 from nnhal.litert_extension import element_dtypes
 from nnhal.types import AnyArray, CacheOutcome, CacheState, Operand, PreparationWarning
 
@@ -156,7 +158,7 @@ class PartitionedModel(DescribedModel, Closeable):
     def _unavailable(self, method: str) -> HalError:
         """Return the error of a method that this kind of model lacks."""
         local, total = len(self._divided.fallback_operations), len(self._divided.whole.main.operations)
-        return invalid_argument(
+        return argument_error(
             f"{method} is not possible: {local} of {total} operations of the model run on {THIS_MACHINE}; use execute()"
         )
 

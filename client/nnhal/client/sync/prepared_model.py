@@ -1,6 +1,8 @@
 # Generated from aio/prepared_model.py by `python -m tools.dev.unasync_client`. Do not edit.
 """Prepared models of a device."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from typing import Any, Unpack, overload
 

@@ -9,6 +9,7 @@ from nnhal.client.aio.concurrency import result_of
 from nnhal.client.aio.device import Device, open_device
 from nnhal.client.aio.preparation import load_model
 from nnhal.client.core.arguments import ModelSource, check_connect
+from nnhal.client.core.handles import ProcessBound
 from nnhal.client.core.session import Transport
 from nnhal.client.fallback.preparation import PrepareOptions
 from nnhal.client.fleet.needs import session_needs
@@ -18,7 +19,7 @@ from nnhal.client.replicas.replica_set import Replica, ReplicaSet, check_count, 
 from nnhal.v1.session_pb2 import SessionNeeds
 
 
-class Fleet:
+class Fleet(ProcessBound):
     """A fleet of services. It holds no connection itself.
 
     Args:

@@ -1,5 +1,7 @@
 """A model with several replicas."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 
 from numpy.typing import ArrayLike
@@ -45,7 +47,7 @@ class ReplicatedModel(AsyncCloseable):
         """
         return await self._burst.execute(inputs, deadline=deadline)
 
-    def submit(self, inputs: Inputs, *, deadline: float | None = None) -> "Started[Outputs]":
+    def submit(self, inputs: Inputs, *, deadline: float | None = None) -> Started[Outputs]:
         """Start an execution on one of the replicas without waiting for it, see `ReplicatedBurst.submit`."""
         return self._burst.submit(inputs, deadline=deadline)
 

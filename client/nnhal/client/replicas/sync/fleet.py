@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Unpack
 
 from nnhal.client.core.arguments import ModelSource, check_connect
+from nnhal.client.core.handles import ProcessBound
 from nnhal.client.core.session import Transport
 from nnhal.client.fallback.preparation import PrepareOptions
 from nnhal.client.fleet.needs import session_needs
@@ -19,7 +20,7 @@ from nnhal.client.sync.preparation import load_model
 from nnhal.v1.session_pb2 import SessionNeeds
 
 
-class Fleet:
+class Fleet(ProcessBound):
     """A fleet of services. It holds no connection itself.
 
     Args:

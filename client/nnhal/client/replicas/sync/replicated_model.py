@@ -1,6 +1,8 @@
 # Generated from aio/replicated_model.py by `python -m tools.dev.unasync_client`. Do not edit.
 """A model with several replicas."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 
 from numpy.typing import ArrayLike
@@ -46,7 +48,7 @@ class ReplicatedModel(Closeable):
         """
         return self._burst.execute(inputs, deadline=deadline)
 
-    def submit(self, inputs: Inputs, *, deadline: float | None = None) -> "Started[Outputs]":
+    def submit(self, inputs: Inputs, *, deadline: float | None = None) -> Started[Outputs]:
         """Start an execution on one of the replicas without waiting for it, see `ReplicatedBurst.submit`."""
         return self._burst.submit(inputs, deadline=deadline)
 
