@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nnhal.types import OperandLifeTime, OperandType
+from nnhal.types import Operand, OperandLifeTime, OperandType
 from nnhal_tools.cli.model import load_model
 from nnhal_tools.tensor_difference import STEPS, ULP, expose_intermediates, isolate_operations, measure_difference
 from tests.driver.one_operation import execute, prepare, tensor
@@ -19,7 +19,7 @@ def test_floats_are_compared_in_ulp() -> None:
     theirs = np.array([np.nextafter(np.float32(1), np.float32(2)), -1.0, -0.0, -1e-45], np.float32)
     difference = measure_difference(ours, theirs, FLOAT)
     assert (difference.unit, difference.maximum, difference.mean) == (ULP, 2.0, 0.75)
-    assert difference.largest == np.float32(2**-23)
+    assert difference.absolute == np.float32(2**-23)
 
 
 def test_half_floats_have_their_own_ulp() -> None:
@@ -67,3 +67,18 @@ def test_isolated_operations_compute_the_same_from_given_values() -> None:
     ]
     first = isolated.main.output_indexes.index(isolated.main.operations[0].outputs[0])
     assert not differ[first] and any(differ)
+
+
+def test_absolute_and_relative_error_and_share_are_of_real_values() -> None:
+    operand = Operand(OperandType.TENSOR_QUANT8_ASYMM, (4,), 0.5, 10)
+    difference = measure_difference(np.array([10, 14, 20, 30], np.uint8), np.array([10, 14, 22, 30], np.uint8), operand)
+    assert (difference.absolute, difference.relative, difference.share) == (1, 0.1, 0.25)
+    assert not difference.is_rounding
+    difference = measure_difference(np.array([1, 2000], np.float32), np.array([1, 2001], np.float32), FLOAT)
+    assert difference.absolute == 1 and difference.share == 0.5 and difference.is_rounding
+
+
+def test_numbers_of_classes_are_not_steps() -> None:
+    operand = Operand(OperandType.TENSOR_INT32, (2,))
+    difference = measure_difference(np.array([3, 5], np.int32), np.array([3, 6], np.int32), operand)
+    assert difference.unit == "of 1" and difference.share == 0.5 and not difference.is_rounding

@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from nnhal.client.elements import dequantize
 from nnhal.types import AnyArray, Model, Operand, OperandLifeTime, OperandType
 
-STEPS, ULP = "steps", "ULP"
+STEPS, ULP, ONES = "steps", "ULP", "of 1"
 
 _UNITS: Mapping[int, str] = {
     OperandType.TENSOR_FLOAT32: ULP,
@@ -27,16 +28,25 @@ class TensorDifference:
     """Differences between the elements of two arrays. It is true if there are any.
 
     Attributes:
-        unit: "ULP" for floating point, "steps" of quantization (or of 1) for integers.
+        unit: "ULP" for floating point, "steps" of quantization, "of 1" for other integers, such as numbers of classes.
         maximum: the maximum over all elements; infinite if only one is NaN, or the shapes differ.
         mean: the mean over all elements; infinite in the same cases.
-        largest: the largest difference of stored values.
+        absolute: the largest difference of real values.
+        relative: that in proportion to the largest real value of the expected ones.
+        share: share of the elements that differ.
     """
 
     unit: str
     maximum: float
     mean: float
-    largest: float
+    absolute: float
+    relative: float
+    share: float
+
+    @property
+    def is_rounding(self) -> bool:
+        """True if the values differ no more than roundings do: by one step, or by a thousandth of the largest value."""
+        return self.maximum <= 1 if self.unit == STEPS else self.unit == ULP and self.relative <= 1e-3
 
     def __bool__(self) -> bool:
         return self.maximum > 0
@@ -75,16 +85,19 @@ def isolate_operations(model: Model) -> Model:
 
 def measure_difference(actual: AnyArray, expected: AnyArray, operand: Operand) -> TensorDifference:
     """Measure the difference between two values of an operand."""
-    unit = _UNITS.get(operand.type, STEPS)
+    unit = _UNITS.get(operand.type, STEPS if operand.scale else ONES)
     if actual.shape != expected.shape:
-        return TensorDifference(unit, float("inf"), float("inf"), float("inf"))
+        return TensorDifference(unit, *[float("inf")] * 4, 1.0)
     if actual.size == 0:
-        return TensorDifference(unit, 0.0, 0.0, 0.0)
+        return TensorDifference(unit, *[0.0] * 5)
     with np.errstate(invalid="ignore"):  # inf - inf
         values = np.abs(actual.astype(np.float64) - expected.astype(np.float64))
     distances = _ulp_distances(actual, expected) if unit == ULP else values
-    largest = float(np.nanmax(np.where(distances == 0, 0.0, values), initial=0.0))
-    return TensorDifference(unit, float(distances.max()), float(distances.mean()), largest)
+    absolute = float(np.nanmax(np.where(distances == 0, 0.0, values), initial=0.0)) * (operand.scale or 1.0)
+    magnitude = float(np.nanmax(np.abs(dequantize(operand, expected).astype(np.float64)), initial=0.0))
+    relative = absolute / magnitude if magnitude else float("inf") if absolute else 0.0
+    share = np.count_nonzero(distances) / distances.size
+    return TensorDifference(unit, float(distances.max()), float(distances.mean()), absolute, relative, share)
 
 
 def _ulp_distances(actual: AnyArray, expected: AnyArray) -> npt.NDArray[np.float64]:

@@ -26,7 +26,8 @@ def test_backend_is_equal_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.stderr == ""  # no progress without a terminal
     assert result.exit_code == 0, result.output
     assert "no differences" in result.stdout
-    assert "unchanged, output" in result.stdout
+    assert "unchanged, compared with CpuRef: equal\n" in result.stdout
+    assert "unchanged, compared with LiteRT: equal" in result.stdout
 
 
 @pytest.mark.slow

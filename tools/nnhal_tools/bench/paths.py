@@ -44,10 +44,24 @@ def _open_service(
 
 @contextmanager
 def _open_engine(task: ClientTask, arrays: "Sequence[AnyArray]") -> "Iterator[Call]":
-    """Run LiteRT in this process with one thread, on inputs that are copied in, and outputs that are copied out."""
+    """Run LiteRT in this process, on inputs that are copied in, and outputs that are copied out."""
+    run = open_engine(task.model, arrays, task.subject.threads)
+
+    def call(measure: bool) -> None:
+        run()
+
+    yield call
+
+
+def open_engine(model: str, arrays: "Sequence[AnyArray]", threads: int) -> "Callable[[], list[AnyArray]]":
+    """Return a function that runs a .tflite file with LiteRT and its default kernels, and returns the outputs.
+
+    Raises:
+        ValueError, RuntimeError: LiteRT cannot run the file.
+    """
     from ai_edge_litert.interpreter import Interpreter
 
-    interpreter = Interpreter(model_path=task.model, num_threads=1)
+    interpreter = Interpreter(model_path=model, num_threads=threads)
     details = interpreter.get_input_details()
     for detail, array in zip(details, arrays, strict=True):
         if tuple(detail["shape"]) != array.shape:
@@ -56,14 +70,13 @@ def _open_engine(task: ClientTask, arrays: "Sequence[AnyArray]") -> "Iterator[Ca
     values = [array.astype(detail["dtype"]) for detail, array in zip(details, arrays, strict=True)]
     outputs = [detail["index"] for detail in interpreter.get_output_details()]
 
-    def call(measure: bool) -> None:
+    def run() -> "list[AnyArray]":
         for detail, value in zip(details, values, strict=True):
             interpreter.set_tensor(detail["index"], value)
         interpreter.invoke()
-        for output in outputs:
-            interpreter.get_tensor(output)
+        return [interpreter.get_tensor(output) for output in outputs]
 
-    yield call
+    return run
 
 
 PATHS: dict[str, OpenPath] = {

@@ -16,11 +16,13 @@ class Subject:
     Attributes:
         path: name of a path of `nnhal_tools.bench.paths`.
         target: address of the service; "" for the engine.
+        threads: threads of the engine.
     """
 
     path: str
     target: str
     label: str
+    threads: int = 1
 
 
 @dataclass(frozen=True)

@@ -26,13 +26,16 @@ from nnhal_tools.cli.options import (
     require_writable,
 )
 from nnhal_tools.cli.security_options import with_security
-from nnhal_tools.tables import make_table
+from nnhal_tools.tables import counted, make_table
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from nnhal_tools.bench.results import LoadResult, Spread
     from nnhal_tools.bench.specification import ClientTask
+
+_LARGE_RATIO = 3
+"""Ratio to LiteRT alone that needs an explanation."""
 
 
 @with_security
@@ -49,7 +52,11 @@ def bench(
         ),
     ] = None,
     engine: Annotated[
-        bool, typer.Option("--engine", help="Also run LiteRT in the client processes, without a service.")
+        bool,
+        typer.Option(
+            "--engine",
+            help="Also run LiteRT in the client processes, without a service: with one thread, and one for each CPU.",
+        ),
     ] = False,
     path: Annotated[
         str,
@@ -164,9 +171,13 @@ def _tasks(
     fallback: bool,
 ) -> "list[ClientTask]":
     """Return what the clients of each subject run."""
+    from nnhal.cpu import available_cpus
     from nnhal_tools.bench.specification import ENGINE, ClientTask, Subject
 
-    subjects = [Subject(ENGINE, "", "LiteRT in the client")] if engine else []
+    subjects = []
+    if engine:  # a service may use all processors for one call
+        counts = sorted({1, available_cpus()})
+        subjects = [Subject(ENGINE, "", f"LiteRT, {counted(count, 'thread')}", count) for count in counts]
     for path in paths:
         for address in addresses:
             subjects.append(Subject(path, address, f"{path} at {address}" if len(addresses) > 1 else path))
@@ -203,6 +214,9 @@ def _report(
         return
     console = make_console()
     print_table(console, _table(results))
+    print_table(console, _times_table(results))
+    if note := _explain_ratio(results):
+        print_text(console, note)
     for result in results:
         for reason, count in result.errors.items():
             print_text(console, f"{result.subject.label}, {result.level.text}: {count} calls failed: {reason}")
@@ -211,21 +225,45 @@ def _report(
 
 
 def _table(results: "Sequence[LoadResult]") -> "Table":
-    numbers = ["calls/s", "p50 us", "p90", "p99", "max", "device + driver + transfer us"]
-    numbers += ["CPU us/call: client + service", "ratio of p50"]
+    """Return the throughput and the latencies."""
+    numbers = ["calls/s", "p50 us", "p90", "p99", "ratio of p50"]
     table = make_table("path", "load", *numbers, right=numbers)
     for result in results:
-        latency, split = result.latency_us, result.split_us
+        latency = result.latency_us
         table.add_row(
             result.subject.label,
             result.level.text,
             _spread(result.calls_per_s, "{:,.0f}"),
-            *(f"{latency[key]:,.0f}" if latency else "-" for key in ("p50", "p90", "p99", "max")),
-            " + ".join(f"{split[key]:,.0f}" for key in ("device", "driver", "transfer")) if split else "",
-            f"{result.client_us:,.0f}" + ("" if result.service_us is None else f" + {result.service_us:,.0f}"),
+            *(f"{latency[key]:,.0f}" if latency else "-" for key in ("p50", "p90", "p99")),
             "" if result.ratio is None else _spread(result.ratio, "{:.2f}") + " x",
         )
     return table
+
+
+def _times_table(results: "Sequence[LoadResult]") -> "Table":
+    """Return the parts of the mean latency, and the processor time of a call, in microseconds."""
+    numbers = ["max us", "device", "driver", "transfer", "CPU client", "CPU service"]
+    table = make_table("path", "load", *numbers, right=numbers)
+    for result in results:
+        values = [result.latency_us.get("max"), *(result.split_us.get(key) for key in ("device", "driver", "transfer"))]
+        cells = ("" if value is None else f"{value:,.0f}" for value in (*values, result.client_us, result.service_us))
+        table.add_row(result.subject.label, result.level.text, *cells)
+    return table
+
+
+def _explain_ratio(results: "Sequence[LoadResult]") -> str:
+    """Return a line on the cost of the service if it makes up most of a call, as with a tiny model; else ""."""
+    from nnhal_tools.bench.specification import ENGINE
+
+    engine = [result.latency_us for result in results if result.subject.path == ENGINE and result.latency_us]
+    served = [result for result in results if result.subject.path != ENGINE and result.latency_us and result.ratio]
+    if not engine or not served or max(result.ratio.median for result in served if result.ratio) < _LARGE_RATIO:
+        return ""
+    alone, least = engine[0]["p50"], min(result.latency_us["p50"] for result in served)
+    return (
+        f"LiteRT alone needs {alone:,.0f} us for this model. A service adds at least {least - alone:,.0f} us to each "
+        "call, nearly the same for every model: the ratio is large because the model is small (docs/benchmarking.md)"
+    )
 
 
 def _spread(spread: "Spread", form: str) -> str:

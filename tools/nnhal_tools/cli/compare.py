@@ -14,6 +14,8 @@ from nnhal_tools.tables import make_table
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from rich.console import Console
+
     from nnhal.client import Outputs
     from nnhal.types import AnyArray, Model, Placement
 
@@ -33,7 +35,8 @@ def compare(
     model runs twice on each: unchanged, and with the results of all operations as outputs. The second run prevents
     fusion, so an engine may compute differently. The unchanged run shows the differences that clients see.
 
-    Differences are in ULP for floating point, and in quantization steps otherwise.
+    Differences are in ULP for floating point, in steps of quantized values, and in ones of other integers. The outputs
+    are also compared with those of LiteRT, if it runs the file, and a verdict sums up.
     """
     from nnhal_tools.cli import inputs
     from nnhal_tools.cli.model import load_model
@@ -51,11 +54,20 @@ def compare(
         examined = _BackendRuns(loaded, arrays, f"{backend},{reference}" if backend != reference else backend, begin)
         expected = _BackendRuns(loaded, arrays, reference, begin)
         begin("comparing")
-        plain, inside = _plain_rows(loaded, examined, expected), _inside_rows(loaded, examined, expected)
+        plain = _plain_rows(loaded, examined.plain, expected.plain)
+        litert, problem = _litert_rows(model, loaded, arrays, examined.plain)
+        inside = _inside_rows(loaded, examined, expected)
     if as_json:
-        print_json({"plain": plain, "inside": inside})
+        verdict = _verdict(plain)
+        print_json({"verdict": verdict, "plain": plain, "litert": litert, "litert_problem": problem, "inside": inside})
+        return
+    _show_inside(inside)
+    console = make_console()
+    _show_outputs(console, reference, plain)
+    if problem:
+        print_text(console, f"LiteRT cannot run the file, so it is not compared: {problem}")
     else:
-        _show(plain, inside)
+        _show_outputs(console, "LiteRT", litert)
 
 
 class _BackendRuns:
@@ -92,17 +104,42 @@ class _BackendRuns:
                 self.inside, self.placement = prepared.execute(arrays), prepared.placement
 
 
-def _plain_rows(model: "Model", examined: _BackendRuns, expected: _BackendRuns) -> list[dict[str, Any]]:
+def _plain_rows(model: "Model", examined: "Sequence[AnyArray]", expected: "Sequence[AnyArray]") -> list[dict[str, Any]]:
     """Return a row for each output of the unchanged model."""
     from nnhal_tools.cli.results import output_names
     from nnhal_tools.tensor_difference import measure_difference
 
-    main = model.main
-    names = output_names(model.output_names, len(main.output_indexes))
+    names = output_names(model.output_names, len(model.outputs))
+    differences = [measure_difference(*pair) for pair in zip(examined, expected, model.outputs, strict=False)]
     return [
-        {"output": name, **asdict(measure_difference(a, b, main.operands[o]))}
-        for name, o, a, b in zip(names, main.output_indexes, examined.plain, expected.plain, strict=True)
+        {"output": name, **asdict(difference), "is_rounding": difference.is_rounding}
+        for name, difference in zip(names, differences, strict=False)
     ]
+
+
+def _litert_rows(
+    path: Path, model: "Model", arrays: "Sequence[AnyArray]", examined: "Sequence[AnyArray]"
+) -> tuple[list[dict[str, Any]], str]:
+    """Return the rows of the outputs compared with those of LiteRT, or why there are none."""
+    from nnhal.cpu import available_cpus
+    from nnhal_tools.bench.paths import open_engine
+
+    try:  # the file's own inputs come first, and then its states
+        outputs = open_engine(str(path), arrays[: len(arrays) - len(model.states)], available_cpus())()
+    except (ValueError, RuntimeError) as error:
+        return [], " ".join(str(error).split())
+    typed = [
+        output.astype(own.dtype).reshape(own.shape) if output.size == own.size else output
+        for output, own in zip(outputs, examined, strict=False)
+    ]
+    return _plain_rows(model, examined, typed), ""
+
+
+def _verdict(rows: list[dict[str, Any]]) -> str:
+    """Return what the outputs are: "equal", "equal but for rounding", or "different"."""
+    if all(row["maximum"] == 0 for row in rows):
+        return "equal"
+    return "equal but for rounding" if all(row["is_rounding"] for row in rows) else "different"
 
 
 def _inside_rows(model: "Model", examined: _BackendRuns, expected: _BackendRuns) -> list[dict[str, Any]]:
@@ -128,7 +165,7 @@ def _inside_rows(model: "Model", examined: _BackendRuns, expected: _BackendRuns)
     ]
 
 
-def _show(plain: list[dict[str, Any]], inside: list[dict[str, Any]]) -> None:
+def _show_inside(inside: list[dict[str, Any]]) -> None:
     console = make_console()
     table = make_table("", "operation", "backend", "shape", "max", "mean", "unit", right=("max", "mean"))
     for row in inside:
@@ -141,8 +178,16 @@ def _show(plain: list[dict[str, Any]], inside: list[dict[str, Any]]) -> None:
         "with the results of all operations, which prevents fusion: "
         + (f"first difference at operation {first['operation']} ({first['type']})" if first else "no differences"),
     )
-    for row in plain:
-        text = f"max {row['maximum']:.6g}, mean {row['mean']:.3g} {row['unit']}" if row["maximum"] > 0 else "equal"
+
+
+def _show_outputs(console: "Console", other: str, rows: list[dict[str, Any]]) -> None:
+    """Print how the outputs of the unchanged model differ from others, and the verdict."""
+    print_text(console, f"unchanged, compared with {other}: {_verdict(rows)}")
+    for row in rows:
+        text = "equal"
+        if row["maximum"] > 0:
+            text = f"{row['share']:.2%} of the elements differ: max {row['maximum']:.6g}, mean {row['mean']:.3g} "
+            text += f"{row['unit']}; absolute error {row['absolute']:.3g} ({row['relative']:.2%} of the largest value)"
         print_text(console, f"unchanged, output {row['output']}: {text}")
 
 
