@@ -86,7 +86,11 @@ def parse(
     Raises:
         TfliteError: the contents are damaged, or a part of them is not supported.
     """
-    return _import_model(np.frombuffer(data, np.uint8), name, _Options(extension, shapes or {}, _subgraph(signature)))
+    from nnhal.tflite.other_formats import check_format  # noqa: PLC0415
+
+    contents = np.frombuffer(data, np.uint8)
+    check_format(Path(name), contents)
+    return _import_model(contents, name, _Options(extension, shapes or {}, _subgraph(signature)))
 
 
 def inspect(
@@ -104,8 +108,9 @@ def inspect(
         TfliteError: the file is damaged, or a shape does not match the file.
         OSError: the file cannot be opened.
     """
-    data, name = np.fromfile(path, np.uint8), Path(path).name
-    return _run_stages(data, name, _Options(extension, shapes or {}, _subgraph(signature), Path(path).parent))[1]
+    return _run_stages(
+        _map_file(path), Path(path).name, _Options(extension, shapes or {}, _subgraph(signature), Path(path).parent)
+    )[1]
 
 
 def metadata(path: str | os.PathLike[str]) -> "ModelMetadata | None":
@@ -147,7 +152,11 @@ def __dir__() -> list[str]:
 
 
 def _map_file(path: str | os.PathLike[str]) -> Bytes:
+    from nnhal.tflite.other_formats import check_folder, check_format  # noqa: PLC0415
+
+    check_folder(Path(path))
     mapped = np.memmap(path, np.uint8, "r") if os.path.getsize(path) else np.empty(0, np.uint8)
+    check_format(Path(path), mapped)
     return mapped.view(np.ndarray)
 
 
