@@ -5,6 +5,7 @@ from pathlib import Path
 
 from nnhal import tflite
 from nnhal_tools.explain.imported import describe_import, group_operators, number_ranges, short_origin, tensor_text
+from tests.nnhal.tflite.build import Op, Tensor, build, ints, options
 from tests.tools.explain.models import HOSTILE, refused_file, varied_file
 
 
@@ -66,3 +67,16 @@ def test_origins_of_large_regions_are_short() -> None:
     assert short_origin("operator 0 (ADD)") == "operator 0 (ADD)"
     assert short_origin("region of operator 1 (CUMSUM)") == "region of operator 1 (CUMSUM)"
     assert short_origin("region of operator 1 (A), operator 2 (B), operator 9 (A)") == "region of operators 1-2, 9"
+
+
+def test_types_and_shapes_that_clients_get_are_shown(tmp_path: Path) -> None:
+    values, mask = Tensor((1, 8), name="values"), Tensor((2, 2), "BOOL", name="mask")
+    largest = Op("ARG_MAX", [values, ints(1)], [Tensor((1,), "INT64", name="largest")], options("ArgMax", outputType=4))
+    found = Op("WHERE", [mask], [Tensor((0, 2), "INT64", name="found", more={"shapeSignature": [-1, 2]})])
+    (tmp_path / "m.tflite").write_bytes(build(largest, found, outputs=[largest.outputs[0], found.outputs[0]]))
+    path = tmp_path / "m.tflite"
+    imported = describe_import(tflite.inspect(path), tflite.load(path))
+    first, second = map(tensor_text, imported.outputs)
+    assert first == "largest: INT64 [1], int32 for clients"
+    assert second.startswith("found: INT64 ") and second.endswith("; warning: the shape is known only at run time")
+    assert [tensor_text(row) for row in imported.inputs] == ["values: FLOAT32 [1, 8]", "mask: BOOL [2, 2]"]

@@ -1,11 +1,14 @@
 """The import of a file as rows, for tables, JSON and the page: what became of each operator, tensors and options."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import IntEnum
+from itertools import zip_longest
 from typing import Any
 
+from nnhal.client.core.arrays import TensorInfo, has_fixed_shape
+from nnhal.litert_extension import element_dtypes
 from nnhal.tflite.graph import TYPE_NAMES, Operator, Tensor, TfliteGraph
 from nnhal.tflite.report import EXPLANATIONS, ImportOutcome, ImportReport, OperatorReport
 from nnhal.tflite_schema import ActivationFunctionType, Padding, TensorType
@@ -75,14 +78,36 @@ def describe_import(report: ImportReport, model: Model | None) -> ImportedFile:
     """Return the rows of an import. There is no model if the file cannot be imported."""
     graph = report.graph
     names, states = (model.operation_names, model.states) if model is not None else ((), ())
-    inputs, outputs = {state.input_index for state in states}, {state.output_index for state in states}
     return ImportedFile(
-        [tensor_row(graph.tensors[index]) | {"is_state": i in inputs} for i, index in enumerate(graph.inputs)],
-        [tensor_row(graph.tensors[index]) | {"is_state": i in outputs} for i, index in enumerate(graph.outputs)],
+        _io_rows(graph, graph.inputs, {state.input_index for state in states}, _client_rows(model, "inputs")),
+        _io_rows(graph, graph.outputs, {state.output_index for state in states}, _client_rows(model, "outputs")),
         [_operator_row(each, graph, names) for each in report.operators],
         report.regions,
         _problem(report),
     )
+
+
+def _io_rows(
+    graph: TfliteGraph, indexes: Sequence[int], states: Collection[int], client_rows: Sequence[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return the rows of inputs or outputs, with what clients see of them if the file can be imported."""
+    rows = [tensor_row(graph.tensors[index]) | {"is_state": i in states} for i, index in enumerate(indexes)]
+    return [row | client for row, client in zip_longest(rows, client_rows[: len(rows)], fillvalue={})]
+
+
+def _client_rows(model: Model | None, side: str) -> list[dict[str, Any]]:
+    """Return the dtype of each input or output for clients, and whether its shape depends on the execution."""
+    if model is None:
+        return []
+    dtypes = element_dtypes(model.extension_name_to_prefix)
+    operands = model.inputs if side == "inputs" else model.outputs
+    return [
+        {
+            "dtype": str(info.dtype),
+            "is_dynamic": side == "outputs" and not has_fixed_shape(info),
+        }
+        for info in TensorInfo.all_of(operands, (), dtypes)
+    ]
 
 
 def _problem(report: ImportReport) -> str:
@@ -176,7 +201,9 @@ def tensor_text(row: Mapping[str, Any]) -> str:
     kind = ", constant" if row["constant"] else ", state" if row.get("is_state") else ""
     quantization = quantization_text(row)
     shape = "of unknown rank" if row["shape"] is None else row["shape"]
-    return f"{name}{row['type']} {shape}{kind}{f', {quantization}' if quantization else ''}"
+    client = f", {row['dtype']} for clients" if row.get("dtype", row["type"].lower()) != row["type"].lower() else ""
+    dynamic = "; warning: the shape is known only at run time" if row.get("is_dynamic") else ""
+    return f"{name}{row['type']} {shape}{kind}{f', {quantization}' if quantization else ''}{client}{dynamic}"
 
 
 def _options(operator: Operator) -> Iterator[tuple[str, Any]]:
