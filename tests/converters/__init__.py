@@ -1,0 +1,1 @@
+"""Converters of other formats to .tflite files, each in an environment of its own."""
