@@ -87,9 +87,9 @@ def measure_difference(actual: AnyArray, expected: AnyArray, operand: Operand) -
     """Measure the difference between two values of an operand."""
     unit = _UNITS.get(operand.type, STEPS if operand.scale else ONES)
     if actual.shape != expected.shape:
-        return TensorDifference(unit, *[float("inf")] * 4, 1.0)
+        return TensorDifference(unit, float("inf"), float("inf"), float("inf"), float("inf"), 1.0)
     if actual.size == 0:
-        return TensorDifference(unit, *[0.0] * 5)
+        return TensorDifference(unit, 0.0, 0.0, 0.0, 0.0, 0.0)
     with np.errstate(invalid="ignore"):  # inf - inf
         values = np.abs(actual.astype(np.float64) - expected.astype(np.float64))
     distances = _ulp_distances(actual, expected) if unit == ULP else values

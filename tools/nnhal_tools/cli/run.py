@@ -94,6 +94,17 @@ class RunSettings:
     batch: int
 
 
+@dataclass(frozen=True)
+class Destinations:
+    """Places for the results: outputs, pictures, files with a line for each file, and a trace."""
+
+    output: Path | None
+    draw: Path | None
+    csv_file: Path | None
+    jsonl_file: Path | None
+    trace: Path | None
+
+
 @with_security
 def run(
     model: Annotated[
@@ -166,61 +177,97 @@ def run(
     these, and a summary of the outputs otherwise. A terminal with colors also shows the image. Many files get a line
     each, and those that cannot be read do not end the run.
     """
-    from nnhal.tflite.model_metadata import ModelMetadata
     from nnhal_tools.cli import inputs, results
-    from nnhal_tools.cli.model import describe_named, load_model, named_model, read_metadata
+    from nnhal_tools.cli.model import load_model, named_model
 
     options = RunSettings(named_model(model, target), target, device, repeat, deadline, fallback, cache, batch)
+    to = Destinations(output, draw, csv_file, jsonl_file, trace)
     require_writable(trace, csv_file, jsonl_file)
     paths = inputs.find_files([*(files or []), *filter(None, [image])])
     if paths and input_:
         raise CommandError("give files or --input, not both")
     is_many = len(paths) > 1 or batch > 1 or csv_file is not None or jsonl_file is not None
-    picture = paths[0] if paths and inputs.kind_of(paths[0]) == "image" else None
-    if batch > 1 and options.name:
-        raise CommandError("--batch needs a .tflite file: a model by name has the batch of its service")
     if is_many:
-        _check_many(paths, output=output, draw=draw, trace=trace)
+        _check_many(paths, options, to)
     else:
-        results.require_drawable(draw, picture)
-    with show_status(f"reading {model}") as status:
-        shapes = parse_shapes(shape or [])
-        if options.name:
-            loaded, class_names = describe_named(options.name, target)
-            metadata = ModelMetadata()
-        else:
-            loaded = load_model(model, shapes, signature=signature)
-            metadata, class_names = read_metadata(model), []
-        if labels:
-            class_names = results.read_labels(labels, results.count_classes(loaded))
-        task = _Task(loaded, metadata, class_names)
-        if is_many:
-            batched = load_model(model, shapes | task.batch_shapes(batch), signature=signature) if batch > 1 else loaded
-        else:
-            results.require_output_path(output, len(results.output_indexes(loaded)))
-            parts = task.read(paths[0]) if paths else [inputs.read_inputs(loaded, None, input_ or [])]
-            result = _run(status, loaded, parts, options, profile=trace is not None)
+        results.require_drawable(draw, _picture(paths))
+    shapes = parse_shapes(shape or [])
+    with show_status(f"reading {model}"):
+        task = _read_task(model, options, shapes, signature, labels)
+        batched = task.model
+        if batch > 1:
+            batched = load_model(model, shapes | task.batch_shapes(batch), signature=signature)
     if is_many:
-        _run_many(task, batched, paths, options, Destinations(output, draw, csv_file, jsonl_file), as_json=as_json)
-        return
-    saved = results.save_outputs(output, result.outputs, result.names) if output else []
+        _run_many(task, batched, paths, options, to, as_json=as_json)
+    else:
+        _run_one(task, paths, input_ or [], options, to, as_json=as_json)
+
+
+def _picture(paths: Sequence[Path]) -> Path | None:
+    """Return the first file if it is an image."""
+    from nnhal_tools.cli.inputs import kind_of
+
+    return paths[0] if paths and kind_of(paths[0]) == "image" else None
+
+
+def _read_task(
+    path: Path,
+    options: RunSettings,
+    shapes: "dict[str, tuple[int | None, ...]]",
+    signature: str | None,
+    labels: Path | None,
+) -> "_Task":
+    """Return a model of a file or of the service, with what is known about it."""
+    from nnhal.tflite.model_metadata import ModelMetadata
+    from nnhal_tools.cli import results
+    from nnhal_tools.cli.model import describe_named, load_model, read_metadata
+
+    if options.name:
+        loaded, class_names = describe_named(options.name, options.target)
+        metadata = ModelMetadata()
+    else:
+        loaded = load_model(path, shapes, signature=signature)
+        metadata, class_names = read_metadata(path), []
+    if labels:
+        class_names = results.read_labels(labels, results.count_classes(loaded))
+    return _Task(loaded, metadata, class_names)
+
+
+def _run_one(
+    task: "_Task",
+    paths: Sequence[Path],
+    arrays: Sequence[Path],
+    options: RunSettings,
+    to: "Destinations",
+    *,
+    as_json: bool,
+) -> None:
+    """Run the model for one file, for arrays, or for random inputs, and print all about the outputs."""
+    from nnhal_tools.cli import inputs, results
+
+    model = task.model
+    results.require_output_path(to.output, len(results.output_indexes(model)))
+    parts = task.read(paths[0]) if paths else [inputs.read_inputs(model, None, arrays)]
+    with show_status("starting") as status:
+        result = _run(status, model, parts, options, profile=to.trace is not None)
+    saved = results.save_outputs(to.output, result.outputs, result.names) if to.output else []
     finding = task.interpret(result.outputs, result.operands, result.names)
-    if draw and picture:
-        drawn = results.draw(draw, picture, finding)
-    if trace:
-        span_count = _write_trace(trace, loaded, result)
+    picture = _picture(paths)
+    drawn = results.draw(to.draw, picture, finding) if to.draw and picture else None
+    if to.trace:
+        span_count = _write_trace(to.trace, model, result)
     if as_json:
-        print_json(_to_json(result, finding, saved, drawn if draw else None, len(loaded.states)))
+        print_json(_to_json(result, finding, saved, drawn, len(model.states)))
         return
     console = make_console()
-    for line in _describe_inputs(loaded, picture, len(parts), is_random=not (paths or input_)):
+    for line in _describe_inputs(model, picture, len(parts), is_random=not (paths or arrays)):
         print_text(console, line)
-    _show(console, result, finding, drawn if draw else picture)
-    for path in [*saved, *filter(None, [drawn if draw else None])]:
+    _show(console, result, finding, drawn or picture)
+    for path in [*saved, *filter(None, [drawn])]:
         print_text(console, f"saved {path}")
-    if trace:
+    if to.trace:
         print_text(console, _times(result).text())
-        print_text(console, f"trace with {span_count} spans: {trace}; open it at ui.perfetto.dev")
+        print_text(console, f"trace with {span_count} spans: {to.trace}; open it at ui.perfetto.dev")
 
 
 @dataclass(frozen=True)
@@ -337,17 +384,7 @@ def _run(
 # ---- Many files ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Destinations:
-    """Places for the results of many files: folders of outputs and of pictures, and files with a line for each."""
-
-    output: Path | None
-    draw: Path | None
-    csv_file: Path | None
-    jsonl_file: Path | None
-
-
-def _check_many(paths: Sequence[Path], *, output: Path | None, draw: Path | None, trace: Path | None) -> None:
+def _check_many(paths: Sequence[Path], options: RunSettings, to: "Destinations") -> None:
     """Check, before the work, that options fit many files.
 
     Raises:
@@ -355,9 +392,11 @@ def _check_many(paths: Sequence[Path], *, output: Path | None, draw: Path | None
     """
     if not paths:
         raise CommandError("--batch, --csv and --jsonl need files: nnhal run MODEL.tflite FILE...")
-    if trace:
+    if options.batch > 1 and options.name:
+        raise CommandError("--batch needs a .tflite file: a model by name has the batch of its service")
+    if to.trace:
         raise CommandError("--trace needs one file, and no --batch, --csv or --jsonl")
-    for option, folder in (("--output", output), ("--draw", draw)):
+    for option, folder in (("--output", to.output), ("--draw", to.draw)):
         if folder and folder.suffix and not folder.is_dir():
             raise CommandError(f"{option} {folder} is not a folder, which the results of several files need")
         require_writable_folder(folder)

@@ -4,7 +4,6 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import IntEnum
-from itertools import zip_longest
 from typing import Any
 
 from nnhal.client.core.arrays import TensorInfo, has_fixed_shape
@@ -92,7 +91,7 @@ def _io_rows(
 ) -> list[dict[str, Any]]:
     """Return the rows of inputs or outputs, with what clients see of them if the file can be imported."""
     rows = [tensor_row(graph.tensors[index]) | {"is_state": i in states} for i, index in enumerate(indexes)]
-    return [row | client for row, client in zip_longest(rows, client_rows[: len(rows)], fillvalue={})]
+    return [row | client for row, client in zip(rows, client_rows or [{}] * len(rows), strict=False)]
 
 
 def _client_rows(model: Model | None, side: str) -> list[dict[str, Any]]:

@@ -35,7 +35,7 @@ def run_engine(file: bytes, array: AnyArray) -> list[AnyArray]:
 def picture(name: str) -> AnyArray:
     """Return a picture in -1..1, or noise."""
     if name == "noise":
-        return np.random.default_rng(1).uniform(-1, 1, (1, SIZE, SIZE, 3)).astype(np.float32)
+        return np.asarray(np.random.default_rng(1).uniform(-1, 1, (1, SIZE, SIZE, 3)), np.float32)
     with Image.open(shared(f"models/{name}.bmp")) as image:
         return np.asarray(image.convert("RGB").resize((SIZE, SIZE)), np.float32)[np.newaxis] / 127.5 - 1
 
@@ -52,10 +52,10 @@ def calibrated(seed: int, depth: int, image: AnyArray) -> Network:
 def quantize(image: AnyArray, kind: str) -> AnyArray:
     """Return a picture in -1..1 as the input of a quantized network."""
     if kind == "INT16":
-        return np.rint(image * 32767).astype(np.int16)
+        return np.asarray(np.rint(image * 32767), np.int16)
     lowest = 0 if kind == "UINT8" else -128
     dtype = np.uint8 if kind == "UINT8" else np.int8
-    return np.clip(np.rint(image * 127.5 + 127.5 + lowest), lowest, lowest + 255).astype(dtype)
+    return np.asarray(np.clip(np.rint(image * 127.5 + 127.5 + lowest), lowest, lowest + 255), dtype)
 
 
 def run_device(file: bytes, array: AnyArray) -> AnyArray:
