@@ -2,7 +2,7 @@
 
 import functools
 
-__version__ = "0.1.0"
+__version__ = "1.0.0rc1"
 
 REVISION = ""
 """Commit of a release, which `tools.dev.release` writes; "" in a clone."""
