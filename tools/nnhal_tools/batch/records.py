@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Record:
+class FileResult:
     """Result of a file.
 
     Attributes:
@@ -33,13 +33,13 @@ class Record:
         return {"file": self.file, **({"error": self.error} if self.error else self.facts)}
 
 
-def columns(records: Sequence[Record]) -> list[str]:
+def columns(records: Sequence[FileResult]) -> list[str]:
     """Return the names of the columns. Errors have one if there are any."""
     names = dict.fromkeys(name for record in records for name in record.row)
     return ["file", *names, *(["error"] if any(record.error for record in records) else [])]
 
 
-def table(records: Sequence[Record]) -> "Table":
+def table(records: Sequence[FileResult]) -> "Table":
     """Return a table with a row for each file."""
     names = columns(records)
     numbers = {name for record in records for name, value in record.row.items() if isinstance(value, int | float)}
@@ -50,7 +50,7 @@ def table(records: Sequence[Record]) -> "Table":
     return result
 
 
-def write_csv(path: Path, records: Sequence[Record]) -> None:
+def write_csv(path: Path, records: Sequence[FileResult]) -> None:
     """Write a CSV file with a line for each file."""
     with path.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.DictWriter(stream, columns(records), restval="")
@@ -61,7 +61,7 @@ def write_csv(path: Path, records: Sequence[Record]) -> None:
         )
 
 
-def write_line(stream: TextIO, record: Record) -> None:
+def write_line(stream: TextIO, record: FileResult) -> None:
     """Write a record as a line of JSON, at once: a long run can be watched, and interrupted."""
     stream.write(json.dumps(record.to_json(), ensure_ascii=False) + "\n")
     stream.flush()

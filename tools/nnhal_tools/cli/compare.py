@@ -136,10 +136,10 @@ def _litert_rows(
 
 
 def _verdict(rows: list[dict[str, Any]]) -> str:
-    """Return what the outputs are: "equal", "equal but for rounding", or "different"."""
+    """Return what the outputs are: "equal", "equal up to rounding", or "different"."""
     if all(row["maximum"] == 0 for row in rows):
         return "equal"
-    return "equal but for rounding" if all(row["is_rounding"] for row in rows) else "different"
+    return "equal up to rounding" if all(row["is_rounding"] for row in rows) else "different"
 
 
 def _inside_rows(model: "Model", examined: _BackendRuns, expected: _BackendRuns) -> list[dict[str, Any]]:

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from nnhal.client.fallback.placement import FallbackPlacement
     from nnhal.tflite.model_metadata import ModelMetadata
     from nnhal.types import AnyArray, Model, Operand
-    from nnhal_tools.batch.records import Record
+    from nnhal_tools.batch.records import FileResult
     from nnhal_tools.explain.times import RunTimes
     from nnhal_tools.output_kinds.finding import Finding
 
@@ -415,7 +415,7 @@ def _run_many(
     from nnhal_tools.batch import records
     from nnhal_tools.batch.execution import run_files
 
-    found: list[records.Record] = []
+    found: list[records.FileResult] = []
     names = dict(zip(paths, _distinct_stems(paths), strict=True))
     with ExitStack() as stack:
         if destinations.csv_file:
@@ -433,7 +433,7 @@ def _run_many(
         start = time.perf_counter()
         for path, outputs in run_files(paths, task.read, execute, options.batch, CommandError):
             update(advance=1, description=path.name)
-            record = records.Record(str(path), error=str(outputs) if isinstance(outputs, Exception) else "")
+            record = records.FileResult(str(path), error=str(outputs) if isinstance(outputs, Exception) else "")
             if not isinstance(outputs, Exception):
                 record = _record(task, path, names[path], outputs, (operands, output_names), destinations)
             found.append(record)
@@ -450,9 +450,9 @@ def _record(
     outputs: "Sequence[AnyArray]",
     described: "tuple[Sequence[Operand], Sequence[str]]",
     destinations: Destinations,
-) -> "Record":
+) -> "FileResult":
     """Return the result of a file, whose outputs and picture are saved under a name."""
-    from nnhal_tools.batch.records import Record
+    from nnhal_tools.batch.records import FileResult
     from nnhal_tools.cli import inputs, results
 
     facts: dict[str, Any] = {}
@@ -467,7 +467,7 @@ def _record(
     rows = results.summaries(outputs, *described)
     facts |= {"kind": finding.kind, **finding.as_json()} if finding else {"kind": None, "outputs": rows}
     summary = {f"{row['output']} {key}": row[key] for row in rows for key in ("min", "max", "mean") if key in row}
-    return Record(str(path), finding.row() if finding else summary, facts)
+    return FileResult(str(path), finding.row() if finding else summary, facts)
 
 
 def _distinct_stems(paths: Sequence[Path]) -> list[str]:
@@ -486,7 +486,7 @@ def _open_lines(path: Path | None) -> "Iterator[TextIO | None]":
 
 
 def _report_many(
-    found: "Sequence[Record]", destinations: Destinations, seconds: tuple[float, float], *, as_json: bool
+    found: "Sequence[FileResult]", destinations: Destinations, seconds: tuple[float, float], *, as_json: bool
 ) -> None:
     """Print the results of many files. The exit code is 1 if one of them failed."""
     from nnhal_tools.batch import records
