@@ -1,4 +1,4 @@
-"""Runs the snippets of README.md in order, as a reader pastes them.
+"""Runs the snippets of README.md, and of the guide for programs in Python, in order, as a reader pastes them.
 
 Shell snippets are indented, and Python snippets are fenced. The comment `<!-- not run: REASON -->` before a snippet
 excludes it. Two things differ from what a reader has: the current folder only looks like the clone, so that snippets
@@ -21,6 +21,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
+GUIDE = ROOT / "docs" / "python-programs.md"
 SERVE = "nnhal serve\n"
 """The snippet that runs until the end, in a terminal of its own."""
 NOT_RUN = re.compile(r"<!-- not run: (.+) -->")
@@ -72,9 +73,9 @@ def read_snippets(text: str) -> Iterator[Snippet]:
             raise ValueError(f"line {number}: found {line!r}; expected the snippet that is not run")
 
 
-def readme_snippets(language: str) -> list[Snippet]:
-    """Return the README's snippets in a language that are run."""
-    snippets = list(read_snippets(README.read_text()))
+def snippets_of(language: str, document: Path = README) -> list[Snippet]:
+    """Return the snippets of a document in a language that are run."""
+    snippets = list(read_snippets(document.read_text()))
     return [snippet for snippet in snippets if snippet.language == language and not snippet.not_run]
 
 
@@ -100,7 +101,7 @@ def environment() -> dict[str, str]:
 @pytest.fixture(scope="module")
 def port(clone: Path, environment: dict[str, str]) -> Iterator[str]:
     """Run the README's service and yield its port."""
-    assert SERVE in [snippet.code for snippet in readme_snippets("shell")]
+    assert SERVE in [snippet.code for snippet in snippets_of("shell")]
     command = ["bash", "-c", f"exec {SERVE}"]
     with subprocess.Popen(command, cwd=clone, env=environment, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -115,7 +116,7 @@ def port(clone: Path, environment: dict[str, str]) -> Iterator[str]:
 
 @pytest.mark.slow
 def test_shell_snippets_run_in_order(clone: Path, environment: dict[str, str], port: str) -> None:
-    snippets = [snippet for snippet in readme_snippets("shell") if snippet.code != SERVE]
+    snippets = [snippet for snippet in snippets_of("shell") if snippet.code != SERVE]
     lines = [""] * README.read_text().count("\n")  # so that the shell's messages name the README's lines
     for snippet in snippets:
         code = snippet.code.replace(":50051", f":{port}").splitlines()
@@ -150,32 +151,34 @@ def statements(snippet: Snippet) -> Iterator[tuple[int, str]]:
     assert not pending, "incomplete"
 
 
-def run_python(snippet: Snippet, namespace: dict[str, Any]) -> None:
+def run_python(snippet: Snippet, namespace: dict[str, Any], document: Path = README) -> None:
     """Run a snippet and check what it prints against the comments behind `print`, where `...` is any text."""
     for line, source in statements(snippet):
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            exec(compile("\n" * (line - 1) + source, str(README), "exec"), namespace)
+            exec(compile("\n" * (line - 1) + source, str(document), "exec"), namespace)
         if expected := EXPECTED_OUTPUT.findall(source):
             pattern = "".join(f"{re.escape(text)}\n" for text in expected).replace(re.escape("..."), ".*")
-            assert re.fullmatch(pattern, printed.getvalue()), f"{README.name}:{line}: printed {printed.getvalue()!r}"
+            assert re.fullmatch(pattern, printed.getvalue()), f"{document.name}:{line}: printed {printed.getvalue()!r}"
 
 
 @pytest.mark.slow
-def test_python_snippets_run_in_order(port: str) -> None:
+@pytest.mark.parametrize("document", [README, GUIDE], ids=lambda path: path.name)
+def test_python_snippets_run_in_order(port: str, document: Path) -> None:
     namespace: dict[str, Any] = {}
     try:
-        for snippet in readme_snippets("python"):
+        for snippet in snippets_of("python", document):
             code = snippet.code.replace(":50051", f":{port}")
-            run_python(Snippet("python", snippet.line, code), namespace)
+            run_python(Snippet("python", snippet.line, code), namespace, document)
     finally:
         if "device" in namespace:
             namespace["device"].close()
 
 
 @pytest.mark.nightly
-def test_python_snippets_are_typed(tmp_path: Path) -> None:
-    code = "".join(snippet.code for snippet in readme_snippets("python"))
+@pytest.mark.parametrize("document", [README, GUIDE], ids=lambda path: path.name)
+def test_python_snippets_are_typed(tmp_path: Path, document: Path) -> None:
+    code = "".join(snippet.code for snippet in snippets_of("python", document))
     (tmp_path / "readme.py").write_text(code)
     command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "readme.py"]
     checked = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
