@@ -1,6 +1,5 @@
 """Reader of archives: the records of a file, or of all files below a folder, in the order of their executions."""
 
-import os
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +29,8 @@ class _Place:
     def read(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
         """Return the content of the member."""
         with self.path.open("rb") as file:
-            return unpack_content(os.pread(file.fileno(), self.size, self.offset))
+            file.seek(self.offset)
+            return unpack_content(file.read(self.size))
 
 
 @dataclass(frozen=True)
