@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from nnhal.errors import HalError
 from nnhal.types import UNMEASURED, ExecutionResult, Timing
@@ -44,16 +45,26 @@ def execute_plan(
         release_slot()
         context.finish()
     device_ns = time.perf_counter_ns() - before
+    result = deliver(bound, device_ns, started_ns)
+    if context.spans is None or not result.output_sufficient_size:
+        return result
+    context.spans.end()
+    return replace(result, spans=context.spans.all(), dropped_spans=context.spans.dropped)
+
+
+def deliver(bound: BoundRequest, device_ns: int, started_ns: int | None) -> ExecutionResult:
+    """Return the result of an execution whose outputs are written, and store those in buffers.
+
+    Raises:
+        HalError: RESOURCE_EXHAUSTED_*: there is no memory for the value of a buffer.
+    """
     shapes, sufficient = bound.shapes()
     if not sufficient:
         bound.discard()
         return ExecutionResult(False, shapes)
     bound.commit()
     timing = Timing(device_ns, time.perf_counter_ns() - started_ns) if started_ns is not None else UNMEASURED
-    if context.spans is None:
-        return ExecutionResult(True, shapes, timing, bound.returned_data())
-    context.spans.end()
-    return ExecutionResult(True, shapes, timing, bound.returned_data(), context.spans.all(), context.spans.dropped)
+    return ExecutionResult(True, shapes, timing, bound.returned_data())
 
 
 def _check_omitted(graph: Graph, bound: BoundRequest) -> None:
