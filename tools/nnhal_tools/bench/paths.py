@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from nnhal_tools.bench.specification import ENGINE, ClientTask
 
 if TYPE_CHECKING:
-    from nnhal.client import Outputs
+    from nnhal.client import Outputs, PartitionedModel, PreparedModel
     from nnhal.types import AnyArray, Model, Timing
 
 Call: TypeAlias = "Callable[[bool], Timing | None]"
@@ -24,11 +24,14 @@ def _open_service(
 
     with ExitStack() as stack:
         device = stack.enter_context(nnhal.connect(task.subject.target, device=task.device, transport=transport))
-        model = load(task)
-        prepared = device.prepare(model, fallback=task.fallback).result()
+        prepared: PreparedModel | PartitionedModel
+        if task.is_named:
+            prepared = device.model(task.model)
+        else:
+            prepared = device.prepare(load(task), fallback=task.fallback).result()
         stack.callback(prepared.close)
         execute: Callable[..., Outputs]
-        if model.states:
+        if prepared.states:
             execute = stack.enter_context(prepared.stream()).step
         else:
             execute = stack.enter_context(prepared.burst()).execute if in_burst else prepared.execute

@@ -49,11 +49,12 @@ class ClientTask:
     """Work of a client process.
 
     Attributes:
-        model: path of the .tflite file.
+        model: path of the .tflite file, or a name.
         inputs: path of an .npz file with one array for each input, in order.
         device: name of the device; "" for the first.
         shapes: shapes of inputs, by name.
         fallback: whether the client runs operations that the device does not support.
+        is_named: whether the service has the model by its name.
         program: command of the client process; () for that of this package.
     """
 
@@ -63,6 +64,7 @@ class ClientTask:
     device: str
     shapes: dict[str, list[int | None]]
     fallback: bool
+    is_named: bool = False
     program: tuple[str, ...] = ()
 
     def to_json(self) -> str:

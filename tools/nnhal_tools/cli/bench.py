@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -40,7 +41,9 @@ _LARGE_RATIO = 3
 
 @with_security
 def bench(
-    model: Annotated[Path, typer.Argument(metavar="MODEL.tflite", help="The model.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="A .tflite file, or the name of a model that the service has.")
+    ],
     *,
     target: Target = None,
     compare: Annotated[
@@ -103,19 +106,24 @@ def bench(
     from nnhal_tools.bench.bench import run_bench
     from nnhal_tools.bench.load import BenchError
     from nnhal_tools.bench.specification import parse_levels
+    from nnhal_tools.cli.model import named_model
 
     require_writable(csv_file, html)
     if duration <= 0:
         raise CommandError("--duration must be positive")
+    name = named_model(model, target)
+    if name and engine:
+        raise CommandError("--engine needs the file of the model, not its name")
     with as_command_errors(ValueError):
         levels = parse_levels(concurrency, rate)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="nnhal-bench-")))
         shapes = parse_shapes(shape or [])
-        inputs = _write_inputs(folder, model, shapes, input_ or [])
+        inputs = _write_inputs(folder, model, target, shapes, input_ or [])
         target = target or stack.enter_context(closing(EmbeddedService())).target
         addresses = [target, compare] if compare else [target]
         tasks = _tasks(model, inputs, _path_names(path), addresses, engine, shapes, device, fallback)
+        tasks = [replace(task, is_named=bool(name)) for task in tasks]
         progress = stack.enter_context(make_progress())
         bar = progress.add_task("starting", total=len(tasks) * (1 + rounds * len(levels)))
 
@@ -133,16 +141,17 @@ def bench(
 
 
 def _write_inputs(
-    folder: Path, model: Path, shapes: "dict[str, tuple[int | None, ...]]", files: Sequence[Path]
+    folder: Path, model: Path, target: str | None, shapes: "dict[str, tuple[int | None, ...]]", files: Sequence[Path]
 ) -> Path:
     """Write the inputs of the model to a file for the clients."""
     import numpy as np
 
     from nnhal_tools.cli import inputs
-    from nnhal_tools.cli.model import load_model
+    from nnhal_tools.cli.model import describe_named, load_model, named_model
 
-    loaded = load_model(model, shapes)
-    arrays = inputs.read_inputs(loaded, None, files)
+    name = named_model(model, target)
+    described = describe_named(name, target)[0] if name else load_model(model, shapes)
+    arrays = inputs.read_inputs(described, None, files)
     file = folder / "inputs.npz"
     np.savez(file, *arrays)
     return file

@@ -48,3 +48,11 @@ def test_model_runs_by_name(target: str) -> None:
 def test_service_without_models(tmp_path: Path) -> None:
     result = invoke("models", "list")
     assert (result.exit_code, result.stdout) == (0, "the service has no models by name\n")
+
+
+def test_bench_by_name(target: str) -> None:
+    result = invoke("bench", "digits", "--target", target, "--duration", "0.1", "--rounds", "1", "--json")
+    assert result.exit_code == 0, result.output
+    (row,) = json.loads(result.stdout)["results"]
+    assert (row["calls"] > 0, row["errors"]) == (True, {})
+    assert_fails(invoke("bench", "digits", "--target", target, "--engine"), 2, "--engine needs the file of the model")
