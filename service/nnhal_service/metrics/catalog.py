@@ -137,6 +137,8 @@ PREPARED_MODELS = _gauge("nnhal_prepared_models", "Prepared models that sessions
 NAMED_MODELS = _gauge(
     "nnhal_named_models", "Versions of models by name, by state. A worker has 1 for each.", "model", "version", "state"
 )
+BATCHES = _counter("nnhal_batches", "Batches of several executions of a model by name.", "model", "version")
+BATCHED = _counter("nnhal_batched_calls", "Executions that were in such a batch.", "model", "version")
 MEMORY = _gauge("nnhal_memory_bytes", "Memory in use.", "kind")
 MEMORY_LIMIT = _gauge("nnhal_memory_limit_bytes", "Memory that clients may use in all.")
 WORKERS = _gauge("nnhal_workers", "Workers by state.", "state")

@@ -29,6 +29,8 @@ class ModelConfig(BaseModel):
         device: name of the device of the service that runs it, with its backends; by default the first one.
         warm: whether each worker loads the model when it starts, not when a client first uses the model.
         signature: key of the signature of the file to use; by default, its main subgraph.
+        max_batch: most executions that run as one. 1: each runs alone.
+        max_delay: milliseconds for which an execution waits for others.
         sha256: digest of the file of each version. A file with another digest is not loaded.
     """
 
@@ -40,6 +42,8 @@ class ModelConfig(BaseModel):
     device: str = ""
     warm: bool = False
     signature: str | None = None
+    max_batch: Annotated[int, Field(ge=1, le=256)] = 1
+    max_delay: Annotated[float, Field(ge=0, le=60_000)] = 1.0
     sha256: dict[int, Annotated[str, Field(pattern="^[0-9a-f]{64}$")]] = {}
 
 

@@ -1,7 +1,7 @@
 """Loader of models: reads a file, imports it, and prepares it on its device, from the cache if possible."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,7 +13,7 @@ from nnhal.errors import HalError, exception_text
 from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.import_model import import_model
 from nnhal.tflite.report import ImportReport
-from nnhal.types import CacheState, ErrorStatus, ExecutionPreference, Model, Priority, Subgraph
+from nnhal.types import Bytes, CacheState, ErrorStatus, ExecutionPreference, Model, Priority, Subgraph
 from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.preparation.launch import DeviceCall, GivenModel, LaunchOptions, PreparationLaunch
 from nnhal_driver.preparation.outcome import Outcome
@@ -21,6 +21,7 @@ from nnhal_driver.scheduling.deadline import Deadline, now_ns
 from nnhal_service.identity.digests import scoped_digest
 from nnhal_service.log import event
 from nnhal_service.model_cache.cache_arguments import CacheArguments, PendingSave
+from nnhal_service.repository.batching import batched_model
 from nnhal_service.repository.model_config import ModelConfig
 from nnhal_service.repository.model_folder import (
     FoundFile,
@@ -35,6 +36,7 @@ from nnhal_service.sessions.memory_quota import MemoryQuota
 from nnhal_service.sessions.session import Session
 
 _NO_GRAPH = Subgraph((), (), (), ())
+_NO_SHAPES: Mapping[str, tuple[int, ...]] = {}
 _LASTING = (ErrorStatus.INVALID_ARGUMENT, ErrorStatus.GENERAL_FAILURE, ErrorStatus.RESOURCE_EXHAUSTED_PERSISTENT)
 
 
@@ -67,12 +69,18 @@ class VersionFiles(NamedTuple):
 
 
 class _ReadModel(NamedTuple):
-    """An imported file. `mark`: its numbers when it was read."""
+    """An imported file.
+
+    Attributes:
+        mark: its numbers when it was read.
+        data: its contents.
+    """
 
     config: ModelConfig
     model: Model
     report: ImportReport
     mark: Mark
+    data: Bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +123,10 @@ class ModelLoader:
         with _load_errors():
             read = self._read(source)
             outcome = self._prepare(read.config, read.model)
-            if outcome.prepared_model is None:
-                raise HalError(outcome.status, outcome.reason)
-        served = _served(source, read, outcome.prepared_model)
+            prepared = _prepared_model(outcome)
+            if read.config.max_batch > 1:
+                prepared = self._batched(read, prepared)
+        served = _served(source, read, prepared)
         cache = CacheState(outcome.cache.state).name.lower()
         ms = (time.perf_counter() - started) * 1e3
         event("model-loaded", model=source.name, version=source.version, cache=cache, ms=ms)
@@ -127,11 +136,18 @@ class ModelLoader:
         config = self.folder.read_config(source.config)
         self.devices.get(config.device)
         data, mark = self.folder.read(source.file, config.sha256.get(source.version, ""))
-        subgraph = 0 if config.signature is None else config.signature
-        model, report = import_model(data, extension=True, shapes={}, subgraph=subgraph)
-        if model is None:
-            raise TfliteError("; ".join(report.refusals()))
-        return _ReadModel(config, model, report, mark)
+        return _ReadModel(config, *_import(config, data), mark, data)
+
+    def _batched(self, read: _ReadModel, single: PreparedModel) -> PreparedModel:
+        """Return a model whose executions may join."""
+        if read.model.states:
+            raise UnusableFileError("option max_batch: the model has states")
+
+        def prepare(shapes: Mapping[str, tuple[int, ...]]) -> PreparedModel:
+            model, _ = _import(read.config, read.data, shapes)
+            return _prepared_model(self._prepare(read.config, model))
+
+        return batched_model(single, read.config, read.model.input_names, prepare)
 
     def _prepare(self, config: ModelConfig, model: Model) -> Outcome:
         """Prepare a model like `Device.prepare` of a client that uses the cache."""
@@ -154,6 +170,22 @@ class ModelLoader:
         deadline = Deadline(now_ns() + self.cache.limits["preparation_seconds"] * 10**9)
         reserve = partial(self.quota.reserve, self.owner, subject="the model")
         return DeviceCall(deadline, self.owner.owner, reserve=reserve)
+
+
+def _import(
+    config: ModelConfig, data: Bytes, shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES
+) -> tuple[Model, ImportReport]:
+    subgraph = 0 if config.signature is None else config.signature
+    model, report = import_model(data, extension=True, shapes=shapes, subgraph=subgraph)
+    if model is None:
+        raise TfliteError("; ".join(report.refusals()))
+    return model, report
+
+
+def _prepared_model(outcome: Outcome) -> PreparedModel:
+    if outcome.prepared_model is None:
+        raise HalError(outcome.status, outcome.reason)
+    return outcome.prepared_model
 
 
 def _outcome(outcomes: "SimpleQueue[Outcome]", launch: Callable[[], None]) -> Outcome:

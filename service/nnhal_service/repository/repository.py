@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from nnhal.errors import HalError
 from nnhal.types import ErrorKind, ErrorStatus, NamedModelState
+from nnhal_driver.execution.batching import BatchedModel
 from nnhal_service.log import event
 from nnhal_service.metrics import catalog
 from nnhal_service.metrics.snapshot import Snapshot
@@ -164,9 +165,14 @@ class Repository:
             ]
 
     def collect(self, snapshot: Snapshot) -> None:
-        """Add the versions by state to a snapshot."""
+        """Add the versions by state to a snapshot, and the batches of those in memory."""
         for entry in self.index():
             snapshot.add(catalog.NAMED_MODELS, 1, entry.name, str(entry.version), entry.state.name.lower())
+        for (name, number), served in self._served.items():
+            if number is not None and isinstance(served.prepared, BatchedModel):
+                batcher = served.prepared.batcher
+                snapshot.add(catalog.BATCHES, batcher.batches, name, str(number))
+                snapshot.add(catalog.BATCHED, batcher.joined, name, str(number))
 
     def load(self, name: str, timeout_s: float | None = None) -> None:
         """Load the current files of a model now, in this worker at once and in the others soon.

@@ -5,30 +5,22 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import grpc
 import numpy as np
 import pytest
 
 import nnhal
 from nnhal import aio
 from nnhal.client.core.session import Transport
-from nnhal.types import ErrorKind, NamedModelState
-from tests.concurrency import wait_until
+from nnhal.inference import open_inference_pb2 as inference
+from nnhal.inference.open_inference_pb2_grpc import GRPCInferenceServiceStub
+from nnhal.types import AnyArray, ErrorKind, NamedModelState
+from tests.concurrency import run_concurrently, wait_until
 from tests.end_to_end.support.service_process import Service, start_service, stop_service
-from tests.nnhal.tflite.build import Op, Tensor, build, options
-from tests.service.repository.model_files import adding, put
+from tests.service.repository.counting import counting
+from tests.service.repository.model_files import adding, adding_to_items, put
 
 ONES = np.ones(2, np.float32)
-
-
-def counting() -> bytes:
-    """Return a file with a variable, to which each execution adds its input."""
-    x, total, sum_ = Tensor((2,), name="x"), Tensor((2,)), Tensor((2,), name="y")
-    resource = Tensor((), "RESOURCE", name="resource")
-    handle = Op("VAR_HANDLE", [], [resource], options("VarHandle", container=b"", sharedName=b"total"))
-    read = Op("READ_VARIABLE", [resource], [total], options("ReadVariable"))
-    add = Op("ADD", [x, total], [sum_], options("Add"))
-    assign = Op("ASSIGN_VARIABLE", [resource, sum_], [], options("AssignVariable"))
-    return build(handle, read, add, assign, inputs=[x], outputs=[sum_])
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +31,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     put(path / "models/broken.tflite", b"no model")
     put(path / "models/changed.tflite", adding(1))
     put(path / "models/count.tflite", counting())
+    put(path / "models/joined.tflite", adding_to_items(1))
+    put(path / "models/joined.toml", b"max_batch = 4\nmax_delay = 60000")
     return path
 
 
@@ -47,6 +41,15 @@ def service(folder: Path) -> Iterator[Service]:
     running = start_service(folder, "--models", str(folder / "models"), "--models-poll-s", "0.05")
     yield running
     stop_service(running)
+
+
+def infer(target: str, name: str, value: AnyArray) -> AnyArray:
+    """Return the output of a model over the Open Inference Protocol."""
+    tensor = inference.ModelInferRequest.InferInputTensor(name="x", datatype="FP32", shape=value.shape)
+    request = inference.ModelInferRequest(model_name=name, inputs=[tensor], raw_input_contents=[value.tobytes()])
+    with grpc.insecure_channel(target) as channel:
+        response = GRPCInferenceServiceStub(channel).ModelInfer(request)
+    return np.frombuffer(response.raw_output_contents[0], np.float32).reshape(tuple(response.outputs[0].shape))
 
 
 @pytest.mark.parametrize("transport", ["auto", "grpc"])
@@ -71,6 +74,22 @@ def test_states(service: Service) -> None:
         assert len(model.states) == 1
         with model.stream() as stream:
             assert [stream.step([ONES])[0].tolist() for _ in range(3)] == [[1, 1], [2, 2], [3, 3]]
+
+
+def test_requests_of_several_clients_join(service: Service) -> None:
+    """All paths share the batches: nothing would come back for a minute if one did not join."""
+
+    def use(number: int) -> None:
+        value = np.full((1, 2), number, np.float32)
+        with nnhal.connect(service.target, transport="grpc" if number % 2 else "auto") as device:
+            model = device.model("joined")
+            assert model.execute([value])[0].tolist() == [[number + 1] * 2]
+            with model.burst() as burst:
+                assert burst.execute([value])[0].tolist() == [[number + 1] * 2]
+            assert infer(service.target, "joined", value).tolist() == [[number + 1] * 2]
+            assert model.execute([value], deadline=10)[0].tolist() == [[number + 1] * 2]  # it does not wait for others
+
+    run_concurrently(4, use)
 
 
 async def test_asyncio(service: Service) -> None:

@@ -32,10 +32,10 @@ from nnhal_service.server import Server
 from nnhal_service.serving.gauges import Gauges
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.settings import Settings
-from tests.concurrency import wait_until
+from tests.concurrency import run_concurrently, wait_until
 from tests.driver.blocking_backend import TIMEOUT_S, TWICE
 from tests.end_to_end.support.raw_client import open_raw_session
-from tests.service.repository.model_files import adding, put
+from tests.service.repository.model_files import adding_to_items, put
 
 ONE = np.ones(2, np.float32)
 
@@ -93,7 +93,7 @@ OF_WORKERS = {"nnhal_workers", "nnhal_worker_restarts", "nnhal_suspect_models"}
 OF_QUARANTINE = {"nnhal_quarantined_models"}
 OF_BOUNDS = {"nnhal_metrics_overflow"}
 OF_FLEET = {"nnhal_fleet_members"}
-OF_NAMES = {"nnhal_named_models"}
+OF_NAMES = {"nnhal_named_models", "nnhal_batches", "nnhal_batched_calls"}
 OF_IDENTITIES = {"nnhal_authentication_failures", "nnhal_credentials_invalid", "nnhal_certificate_expiry_seconds"}
 OF_LOG = {"nnhal_log_lines"}
 OF_TRACES = {"nnhal_spans"}
@@ -140,14 +140,21 @@ def test_members_of_a_fleet_are_counted() -> None:
 
 
 def test_models_by_name_are_counted(tmp_path: Path) -> None:
-    put(tmp_path / "models/a.tflite", adding(1))
+    put(tmp_path / "models/a.tflite", adding_to_items(1))
+    put(tmp_path / "models/a.toml", b"max_batch = 2\nmax_delay = 60000")
     settings = Settings(listen=("127.0.0.1:0",), backends=("CpuRef",), cache_bytes=0, models=tmp_path / "models")
-    with Server(settings) as server:
-        assert server.repository is not None
-        server.repository.get("a")
+    with Server(settings) as server, nnhal.connect(server.addresses[0]) as device:
+        model = device.model("a")
+
+        def use(_: int) -> None:
+            model.execute([np.ones((1, 2), np.float32)])
+
+        run_concurrently(2, use)
         snapshot = server.metrics.snapshot()
     assert moved(snapshot) >= OF_NAMES
     assert snapshot.values["nnhal_named_models"] == {("a", "1", "ready"): 1}
+    assert snapshot.values["nnhal_batches"] == {("a", "1"): 1}
+    assert snapshot.values["nnhal_batched_calls"] == {("a", "1"): 2}
 
 
 def test_damaged_entry_is_counted(server: Server, tmp_path: Path) -> None:

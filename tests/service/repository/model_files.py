@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,12 @@ def adding(number: float, size: int = 2, type_: str = "FLOAT32") -> bytes:
     """Return a file that adds a number to its input "x", whose output is "y"."""
     x, y = Tensor((size,), type_, name="x"), Tensor((size,), type_, name="y")
     return build(Op("ADD", [x, Tensor((size,), type_, [number] * size)], [y], options("Add")))
+
+
+def adding_to_items(number: float, more: dict[str, Any] | None = None) -> bytes:
+    """Return a file that adds a number to its input "x" of two values in a batch, whose output is "y"."""
+    x, y = Tensor((1, 2), name="x", more=more or {}), Tensor((1, 2), name="y", more=more or {})
+    return build(Op("ADD", [x, Tensor((1, 2), data=[number] * 2)], [y], options("Add")), inputs=[x])
 
 
 def put(path: Path, data: bytes) -> None:
