@@ -139,7 +139,7 @@ $(RAY)/.fleet: $(DEV)
 
 build/triton/.packages: $(DEV)
 	@$(BIN)/python -m venv --clear build/triton
-	@build/triton/bin/python -m pip $(INSTALL_NESTED) 'tritonclient[grpc]'
+	@build/triton/bin/python -m pip $(INSTALL_NESTED) 'tritonclient[grpc,http]'
 	@touch $@
 
 # What pyproject.toml demands of these packages; the oldest one is the lower bound itself.

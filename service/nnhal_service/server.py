@@ -46,6 +46,7 @@ from nnhal_service.rpc.cache import CacheServicer
 from nnhal_service.rpc.device import DeviceServicer
 from nnhal_service.rpc.execution import ExecutionServicer
 from nnhal_service.rpc.fence import FenceServicer
+from nnhal_service.rpc.forwarded_inference import ForwardedInferenceServicer, private_server
 from nnhal_service.rpc.inference import InferenceServicer
 from nnhal_service.rpc.memory import MemoryServicer
 from nnhal_service.rpc.models import ModelsServicer
@@ -137,6 +138,8 @@ class Server:
         self._health = health.HealthServicer(experimental_non_blocking=True)
         options = _options(settings, self._limits, share_ports=hosting.is_supervised)
         self._server = grpc.server(self._pools.calls, options=options)
+        has_http = hosting.is_shared and settings.models is not None and settings.http_listen is not None
+        self._http_server = private_server(hosting.temporary, self._pools.calls, options) if has_http else None
         self.quota = MemoryQuota(self._limits)
         users = {os.getuid(), *settings.data_users}
         cache_arguments = CacheArguments(self.store, self._limits, self._share)
@@ -195,16 +198,21 @@ class Server:
         }
         check_of = partial(count_elements, limits=limits)
         on_error, admit = self.metrics.count_error, self._authentication.admit
-        registrar = cast(
-            grpc.Server,
-            HandlerRegistrar(self._server, self._pools.by_name, watchdogs, unread, check_of, on_error, admit),
-        )
+
+        def registrar_of(server: grpc.Server) -> grpc.Server:
+            registrar = HandlerRegistrar(server, self._pools.by_name, watchdogs, unread, check_of, on_error, admit)
+            return cast(grpc.Server, registrar)
+
+        registrar = registrar_of(self._server)
         for name, service in SERVICES.items():
             service.add_to_server(servicers[name], registrar)
         if self.repository is not None:
             guests = Guests(sessions, self.repository, quota, parts.calls)
-            inference = InferenceServicer(parts, self.repository, guests, unread, lambda: self._is_ready)
-            add_GRPCInferenceServiceServicer_to_server(inference, registrar)
+            arguments = parts, self.repository, guests, unread, lambda: self._is_ready
+            add_GRPCInferenceServiceServicer_to_server(InferenceServicer(*arguments), registrar)
+            if self._http_server is not None:
+                forwarded = ForwardedInferenceServicer(*arguments)
+                add_GRPCInferenceServiceServicer_to_server(forwarded, registrar_of(self._http_server))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, registrar)
         reflection.enable_server_reflection([*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME], registrar)
 
@@ -239,6 +247,8 @@ class Server:
         self.metrics.start()
         self._data_socket.start()
         self._server.start()
+        if self._http_server is not None:
+            self._http_server.start()
         for name in ("", *self._names):
             self._health.set(name, _NOT_SERVING if name == _DEVICE else _SERVING)
         self._preloader.start(self._start_repository)
@@ -302,6 +312,8 @@ class Server:
         self._endpoints.release_inherited()
         grace_s = self.settings.stop_grace_s
         end = time.monotonic() + grace_s
+        if self._http_server is not None:
+            self._http_server.stop(grace_s + CUT_OFF_S)
         stopped = self._server.stop(grace_s + CUT_OFF_S)
         # the ends of sessions tell what is cut off why; gRPC would only cancel it
         self._timers.call_at(now_ns() + int(grace_s * 1e9), self.sessions.end_all)

@@ -72,14 +72,22 @@ class Authentication:
             HalError: GENERAL_FAILURE of kind UNAUTHENTICATED or PERMISSION_DENIED.
         """
         credential = self.identify(context)
+        return credential, self.account(credential, context.peer())
+
+    def account(self, credential: Credential, peer: str) -> Account:
+        """Return the account of a caller that has been identified; `peer` is its connection, as gRPC names it.
+
+        Raises:
+            HalError: GENERAL_FAILURE of kind UNAUTHENTICATED or PERMISSION_DENIED.
+        """
         account = self.accounts.of(credential.identity)
         if not account.may_connect:
             is_known = bool(credential.proof)
             denied = permission_denied(f"{credential.identity} may not use this service")
             error = denied if is_known else unauthenticated("the service needs " + self._wanted())
-            self._failures.note(context.peer(), error)
+            self._failures.note(peer, error)
             raise error
-        return credential, account
+        return account
 
     def problems(self) -> dict[str, str]:
         """Return why files of credentials cannot be used as they are, by kind; "" for those that can."""

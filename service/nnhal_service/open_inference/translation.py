@@ -273,6 +273,16 @@ def encode_texts(texts: Sequence[bytes]) -> Bytes:
     return np.frombuffer(b"".join(len(text).to_bytes(4, "little") + text for text in texts), np.uint8)
 
 
+def decode_texts(data: bytes) -> list[bytes]:
+    """Return the elements of a tensor of type BYTES. Undoes `encode_texts`."""
+    texts, start = [], 0
+    while start < len(data):
+        size = int.from_bytes(data[start : start + 4], "little")
+        texts.append(data[start + 4 : start + 4 + size])
+        start += 4 + size
+    return texts
+
+
 def requested_output(name: str, parameters: Parameters) -> RequestedOutput:
     """Return the output that a request asks for with parameters.
 

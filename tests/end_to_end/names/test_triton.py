@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.support.service_process import start_service, stop_service
+from tests.end_to_end.support.service_process import http_address, start_service, stop_service
 from tests.service.repository.model_files import adding, put
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -25,9 +25,9 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     put(folder / "models/add/1/model.tflite", adding(1))
     put(folder / "models/add/config.toml", b'labels = ["cat", "dog"]')
     put(folder / "models/broken.tflite", b"no model")
-    service = start_service(folder, "--models", str(folder / "models"))
+    service = start_service(folder, "--models", str(folder / "models"), "--http-listen", "127.0.0.1:0")
     program = Path(__file__).with_name("triton_program.py")
-    command = [str(PYTHON), "-P", str(program), service.target, "add"]
+    command = [str(PYTHON), "-P", str(program), service.target, http_address(service), "add"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     try:
         result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
@@ -72,3 +72,36 @@ def test_repository(seen: dict[str, Any]) -> None:
     assert (broken["state"], "TFL3" in broken["reason"]) == ("UNAVAILABLE", True)
     assert seen["unloaded"][:2] == [False, "StatusCode.UNAVAILABLE"]
     assert seen["loaded"] is True
+
+
+def test_http_says_the_same(seen: dict[str, Any]) -> None:
+    http = seen["http"]
+    assert (http["health"], http["unknown is ready"]) == ([True, True, True], False)
+    assert http["server"] == seen["server"]
+    tensor = {"datatype": "FP32", "shape": [2], "parameters": {}}
+    assert http["metadata"] == seen["metadata"] | {
+        "inputs": [{"name": "x"} | tensor],
+        "outputs": [{"name": "y"} | tensor],
+    }
+    assert (http["config"]["name"], http["config"]["input"][0]["data_type"]) == ("add", "TYPE_FP32")
+    assert [row | {"reason": ""} for row in http["index"]] == [row | {"reason": ""} for row in seen["index"]]
+
+
+def test_http_requests(seen: dict[str, Any]) -> None:
+    http = seen["http"]
+    assert http["infer"] == [[2, 3]] * 6
+    assert http["compressed"] == [[2, 3]] * 9
+    assert http["asynchronous"] == http["asyncio"] == [2, 3]
+    assert http["options"] == seen["options"]
+    assert http["classes"] == seen["classes"] * 2
+
+
+def test_http_errors_and_repository(seen: dict[str, Any]) -> None:
+    http = seen["http"]
+    assert {name: http[name][0] for name in ("unknown", "version", "shape")} == {
+        "unknown": "404",
+        "version": "404",
+        "shape": "400",
+    }
+    assert http["shape"][1] == seen["shape"][1]
+    assert (http["unloaded"][:2], http["loaded"]) == ([False, "503"], True)

@@ -13,15 +13,17 @@ from typing import Any
 import numpy as np
 import tritonclient.grpc as triton  # type: ignore[import-not-found]
 import tritonclient.grpc.aio as triton_aio  # type: ignore[import-not-found]
+import tritonclient.http as triton_http  # type: ignore[import-not-found]
+import tritonclient.http.aio as triton_http_aio  # type: ignore[import-not-found]
 from tritonclient.utils import InferenceServerException  # type: ignore[import-not-found]
 
-ADDRESS, MODEL = sys.argv[1:]
+ADDRESS, HTTP_ADDRESS, MODEL = sys.argv[1:]
 SEEN: dict[str, Any] = {}
 
 
-def request(client: ModuleType) -> Any:
+def request(client: ModuleType, **options: bool) -> Any:
     value = client.InferInput("x", [2], "FP32")
-    value.set_data_from_numpy(np.array([1, 2], np.float32))
+    value.set_data_from_numpy(np.array([1, 2], np.float32), **options)
     return value
 
 
@@ -65,12 +67,56 @@ def use(client: triton.InferenceServerClient) -> None:
     SEEN["loaded"] = client.is_model_ready(MODEL)
 
 
+def use_http(client: triton_http.InferenceServerClient) -> None:
+    seen = SEEN["http"] = {}
+    seen["health"] = [client.is_server_live(), client.is_server_ready(), client.is_model_ready(MODEL, "1")]
+    seen["unknown is ready"] = client.is_model_ready("other")
+    seen["server"] = client.get_server_metadata()
+    seen["metadata"] = client.get_model_metadata(MODEL, "1")
+    seen["config"] = client.get_model_config(MODEL)
+    seen["index"] = client.get_model_repository_index()
+    value, text = request(triton_http), request(triton_http, binary_data=False)
+    outputs = [triton_http.InferRequestedOutput("y", binary_data=binary) for binary in (True, False)]
+    seen["infer"] = [
+        client.infer(MODEL, [tensor], outputs=chosen and [chosen]).as_numpy("y").tolist()
+        for tensor in (value, text)
+        for chosen in (*outputs, None)
+    ]
+    ways = [(sent, received) for sent in ("gzip", "deflate", None) for received in ("gzip", "deflate", None)]
+    seen["compressed"] = [
+        client.infer(MODEL, [value], request_compression_algorithm=sent, response_compression_algorithm=received)
+        .as_numpy("y")
+        .tolist()
+        for sent, received in ways
+    ]
+    result = client.infer(MODEL, [value], "1", request_id="seven", priority=1, timeout=10**8)
+    response = result.get_response()
+    seen["options"] = [response["id"], response["model_version"], result.as_numpy("y").tolist()]
+    classes = [triton_http.InferRequestedOutput("y", binary_data=binary, class_count=1) for binary in (True, False)]
+    texts = [client.infer(MODEL, [value], outputs=[output]).as_numpy("y").tolist()[0] for output in classes]
+    seen["classes"] = [text.decode() if isinstance(text, bytes) else text for text in texts]
+    seen["asynchronous"] = client.async_infer(MODEL, [value]).get_result().as_numpy("y").tolist()
+    seen["unknown"] = failure(client.infer, "other", [value])
+    seen["version"] = failure(client.infer, MODEL, [value], "9")
+    wrong = triton_http.InferInput("x", [3], "FP32")
+    wrong.set_data_from_numpy(np.zeros(3, np.float32))
+    seen["shape"] = failure(client.infer, MODEL, [wrong])
+    client.unload_model(MODEL)
+    seen["unloaded"] = [client.is_model_ready(MODEL), *failure(client.infer, MODEL, [value])]
+    client.load_model(MODEL)
+    seen["loaded"] = client.is_model_ready(MODEL)
+
+
 async def use_asyncio() -> None:
+    async with triton_http_aio.InferenceServerClient(HTTP_ADDRESS) as client:
+        SEEN["http"]["asyncio"] = (await client.infer(MODEL, [request(triton_http)])).as_numpy("y").tolist()
     async with triton_aio.InferenceServerClient(ADDRESS) as client:
         SEEN["asyncio"] = (await client.infer(MODEL, [request(triton_aio)])).as_numpy("y").tolist()
 
 
 with triton.InferenceServerClient(ADDRESS) as connected:
     use(connected)
+with triton_http.InferenceServerClient(HTTP_ADDRESS, concurrency=2) as connected:
+    use_http(connected)
 asyncio.run(use_asyncio())
 print(json.dumps(SEEN))

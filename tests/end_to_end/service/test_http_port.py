@@ -17,7 +17,7 @@ import nnhal
 from nnhal.types import OperationType
 from tests.concurrency import wait_until
 from tests.end_to_end.support.models import chain
-from tests.end_to_end.support.service_process import Service, start_service, stop_service
+from tests.end_to_end.support.service_process import Service, http_address, start_service, stop_service
 
 TIMEOUT_S = 60.0
 
@@ -33,9 +33,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 def address(service: Service) -> str:
-    assert wait_until(lambda: service.logged("http-serving"), TIMEOUT_S)
-    (port,) = set(re.findall(r"http-serving port=(\d+)", service.log.read_text()))
-    return f"http://127.0.0.1:{port}"
+    return f"http://{http_address(service)}"
 
 
 def read(service: Service, path: str) -> Any:

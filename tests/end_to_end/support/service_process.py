@@ -1,6 +1,7 @@
 """A service in another process, reached over a real socket."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -34,6 +35,13 @@ class Service:
     def logged(self, text: str) -> bool:
         """Return whether the log contains a text."""
         return text in self.log.read_text()
+
+
+def http_address(service: Service) -> str:
+    """Return HOST:PORT of the HTTP port of a service, once it serves."""
+    assert wait_until(lambda: service.logged("http-serving"), 60)
+    (port,) = set(re.findall(r"http-serving port=(\d+)", service.log.read_text()))
+    return f"127.0.0.1:{port}"
 
 
 def worker_pids(supervisor: int) -> list[int]:

@@ -310,6 +310,10 @@ class ServiceView:
             done = f"recording {rules.share:.4g} of the executions" if rules.share else "stopped recording"
             return audited.succeed(self._tell(self._chosen(None), "record", done, rules=fields))
 
+    def shared_workers(self, count: int) -> Sequence[KnownWorker]:
+        """Return the workers that serve all clients, which have the numbers below `count`."""
+        return [each for each in self._chosen(None) if each.slot < count and each.state == "serving"]
+
     # ---- Requests ---------------------------------------------------------------------------------------
 
     def _chosen(self, worker: int | None, *, all_generations: bool = False) -> list[KnownWorker]:

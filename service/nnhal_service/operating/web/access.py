@@ -5,13 +5,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
-import grpc
+from starlette.requests import Request
 
 from nnhal.errors import HalError
 from nnhal_service.identity.authentication import Authentication
+from nnhal_service.identity.http_caller import HttpCaller, IdentifiedCaller
 from nnhal_service.identity.identity import ANONYMOUS, Identity
 from nnhal_service.log import event
 from nnhal_service.operating.admin.actions import AdminError
@@ -20,22 +20,6 @@ from nnhal_service.settings import Settings
 
 _PERIOD_S = 2.0
 """Seconds after which settings count, once they have been reloaded."""
-_SPIFFE = "spiffe://"
-
-
-@dataclass(frozen=True, slots=True)
-class HttpCaller:
-    """Credentials in a request.
-
-    Attributes:
-        authorization: header `Authorization`; "" if absent.
-        certificate: certificate of the client in DER, which TLS has verified; None if it has none.
-        address: host and port of the client.
-    """
-
-    authorization: str = ""
-    certificate: bytes | None = None
-    address: str = ""
 
 
 class UnauthenticatedError(Exception):
@@ -97,12 +81,28 @@ class ReloadingAccess:
         self._clock = clock
         self._lock = threading.Lock()
         self._read_at = clock()
-        self._find_rights = _create(settings, port, count)
+        self._authentication = self._create(settings)
 
     def find_rights(self, caller: HttpCaller) -> CallerRights:
         """Return the rights of a caller: see `FindRights`."""
         self._refresh()
-        return self._find_rights(caller)
+        return (
+            find_rights(self._authentication, caller) if self._authentication.is_enabled else read_only_rights(caller)
+        )
+
+    def identify(self, caller: HttpCaller) -> IdentifiedCaller:
+        """Return who uses models by name. What it may do is decided by the worker that it calls.
+
+        Raises:
+            HalError: GENERAL_FAILURE of kind UNAUTHENTICATED: it presents something that is not valid.
+        """
+        self._refresh()
+        return IdentifiedCaller(self._authentication.identify(caller.context).identity, caller.peer)
+
+    def _create(self, settings: Settings) -> Authentication:
+        authentication = create_authentication(settings, self._count)
+        authentication.ports = (self._port,)
+        return authentication
 
     def _refresh(self) -> None:
         with self._lock:
@@ -111,19 +111,11 @@ class ReloadingAccess:
             try:
                 settings = self._read_settings()
                 if settings != self._settings:
-                    self._find_rights = _create(settings, self._port, self._count)
+                    self._authentication = self._create(settings)
                     self._settings = settings
             except (AdminError, ValueError) as error:  # the previous ones count until the next attempt
                 event("http-access-not-reloaded", logging.WARNING, why=str(error))
             self._read_at = self._clock()
-
-
-def _create(settings: Settings, port: int, count: Callable[..., None]) -> FindRights:
-    if not settings.needs_identity:
-        return read_only_rights
-    authentication = create_authentication(settings, count)
-    authentication.ports = (port,)
-    return partial(find_rights, authentication)
 
 
 def find_rights(authentication: Authentication, caller: HttpCaller) -> CallerRights:
@@ -135,43 +127,16 @@ def find_rights(authentication: Authentication, caller: HttpCaller) -> CallerRig
         UnauthenticatedError: it presents something that is not valid.
     """
     try:
-        identity = authentication.identify(cast(grpc.ServicerContext, _CallerContext(caller))).identity
+        identity = authentication.identify(caller.context).identity
     except HalError as error:
         raise UnauthenticatedError(error.reason) from None
     rules = authentication.accounts.of(identity).rules
     return CallerRights(identity, bool(rules.observe or rules.administer), bool(rules.administer))
 
 
-class _CallerContext:
-    """Stand-in for the context of a gRPC call."""
-
-    def __init__(self, caller: HttpCaller) -> None:
-        self._caller = caller
-
-    def invocation_metadata(self) -> list[tuple[str, str]]:
-        return [("authorization", self._caller.authorization)] if self._caller.authorization else []
-
-    def auth_context(self) -> dict[str, list[bytes]]:
-        return {} if self._caller.certificate is None else certificate_properties(self._caller.certificate)
-
-    def peer(self) -> str:
-        kind = "ipv6" if self._caller.address.startswith("[") else "ipv4"
-        return f"{kind}:{self._caller.address}"
-
-
-def certificate_properties(der: bytes) -> dict[str, list[bytes]]:
-    """Return what gRPC reports about the certificate of a client, which is in DER."""
-    from cryptography import x509  # noqa: PLC0415 - takes time, and few callers have certificates
-    from cryptography.hazmat.primitives.serialization import Encoding  # noqa: PLC0415
-
-    certificate = x509.load_der_x509_certificate(der)
-    try:
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        uris = names.get_values_for_type(x509.UniformResourceIdentifier)
-    except (x509.ExtensionNotFound, ValueError):
-        uris = []
-    return {
-        "x509_pem_cert": [certificate.public_bytes(Encoding.PEM)],
-        "x509_subject": [certificate.subject.rfc4514_string().encode()],
-        "peer_spiffe_id": [uri.encode() for uri in uris if uri.startswith(_SPIFFE)],
-    }
+def http_caller(request: Request) -> HttpCaller:
+    """Return the caller of a request."""
+    host, port = request.client or ("", "")
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}" if host else ""
+    certificate = getattr(request.state, "client_certificate", None)
+    return HttpCaller(request.headers.get("authorization", ""), certificate, address)

@@ -15,11 +15,12 @@ from nnhal_service.operating.admin.service_view import ServiceView
 from nnhal_service.operating.web.access import (
     CallerRights,
     FindRights,
-    HttpCaller,
     UnauthenticatedError,
+    http_caller,
     read_only_rights,
 )
 from nnhal_service.operating.web.api import MAX_BODY_BYTES, PREFIX, BadRequestError, JsonApi
+from nnhal_service.operating.web.inference.endpoints import InferenceEndpoints
 from nnhal_service.operating.web.observer import ServiceObserver
 from nnhal_service.operating.web.protection import Protection
 from nnhal_service.operating.web.static_files import load_static_files
@@ -34,6 +35,7 @@ class WebApplication:
     Args:
         find_rights: decides who may do what.
         hosts: host names that clients may use, see `Protection`.
+        inference: the endpoints for models by name; None without them.
 
     Attributes:
         observer: takes snapshots; start and stop it with the server.
@@ -41,7 +43,11 @@ class WebApplication:
     """
 
     def __init__(
-        self, view: ServiceView, find_rights: FindRights = read_only_rights, hosts: Collection[str] | None = ()
+        self,
+        view: ServiceView,
+        find_rights: FindRights = read_only_rights,
+        hosts: Collection[str] | None = (),
+        inference: InferenceEndpoints | None = None,
     ) -> None:
         self.observer = ServiceObserver(view)
         self._view = view
@@ -57,6 +63,7 @@ class WebApplication:
                 Route(f"{PREFIX}/caller", self._caller),
                 Route(f"{PREFIX}/{{name}}", self._resource),
                 Route(f"{PREFIX}/actions/{{name}}", self._action, methods=["POST"]),
+                *(inference.routes() if inference is not None else ()),
                 Route("/", self._file),
                 Route("/{path:path}", self._file),
             ],
@@ -119,16 +126,10 @@ class WebApplication:
         return file.response(request)
 
     async def _rights(self, request: Request) -> CallerRights:
-        client = request.client
-        caller = HttpCaller(
-            request.headers.get("authorization", ""),
-            getattr(request.state, "client_certificate", None),
-            (f"[{client.host}]:{client.port}" if ":" in client.host else f"{client.host}:{client.port}")
-            if client
-            else "",
-        )
         try:
-            return await to_thread.run_sync(self._find_rights, caller)  # keys of tokens may come from a URL
+            return await to_thread.run_sync(
+                self._find_rights, http_caller(request)
+            )  # keys of tokens may come from a URL
         except UnauthenticatedError as error:
             raise HTTPException(401, str(error), {"www-authenticate": "Bearer"}) from error
 

@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Callable
+from functools import partial
 
 from nnhal.address import Address
 from nnhal_service.log import event
@@ -9,6 +10,9 @@ from nnhal_service.operating.admin.service_view import ServiceView
 from nnhal_service.operating.web.access import ReloadingAccess
 from nnhal_service.operating.web.application import WebApplication
 from nnhal_service.operating.web.http_server import HttpServer, create_tls_context
+from nnhal_service.operating.web.inference.endpoints import InferenceEndpoints
+from nnhal_service.operating.web.inference.worker_calls import WorkerCalls
+from nnhal_service.sessions.limits import Limits
 from nnhal_service.settings import Settings
 from nnhal_service.tls import load_certificates
 
@@ -36,7 +40,8 @@ class HttpPort:
         port = listener.getsockname()[1]
         access = ReloadingAccess(settings, port, read_settings, view.count)
         own = [Address.parse(settings.http_listen).host] if settings.http_listen else []
-        application = WebApplication(view, access.find_rights, None if tls else (*own, *settings.http_hosts))
+        hosts = None if tls else (*own, *settings.http_hosts)
+        application = WebApplication(view, access.find_rights, hosts, _inference(settings, view, access))
         self._observer = application.observer
         self._server = HttpServer(application.asgi, listener, tls)
         self._observer.start()
@@ -47,3 +52,12 @@ class HttpPort:
         """Finish the requests in progress within 2 s, and end. May be called more than once."""
         self._server.stop()
         self._observer.stop()
+
+
+def _inference(settings: Settings, view: ServiceView, access: ReloadingAccess) -> InferenceEndpoints | None:
+    """Return the endpoints for models by name, if the service has such models."""
+    if settings.models is None:
+        return None
+    limit = Limits(settings.limits)["message_bytes"]
+    calls = WorkerCalls(partial(view.shared_workers, settings.workers), limit)
+    return InferenceEndpoints(calls, access.identify, limit)

@@ -16,8 +16,10 @@ from nnhal_service.tcp_port import is_ip
 
 REQUEST_HEADER = "x-nnhal-request"
 """Header that requests which change something must have. Pages of other sites cannot send it."""
-HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
+HEALTH_PATHS = frozenset({"/healthz", "/readyz", "/v2/health/live", "/v2/health/ready"})
 """Paths that anything may read under any host name: probes use whatever name they know."""
+OPEN_PREFIX = "/v2/"
+"""Paths of clients that are programs, whose requests have no such header. Browsers say where a request comes from."""
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 _CONTENT_SECURITY_POLICY = "; ".join(
     (
@@ -64,7 +66,7 @@ class Protection:
         if scope["path"] not in HEALTH_PATHS and not self._knows(headers.get("host", "")):
             error = f"unknown host {headers.get('host', '')!r}; allow it with --http-host"
             await JSONResponse({"error": error}, 421)(scope, receive, send_protected)
-        elif scope["method"] not in _SAFE_METHODS and (fault := _fault(headers)):
+        elif scope["method"] not in _SAFE_METHODS and (fault := _fault(scope["path"], headers)):
             await JSONResponse({"error": fault}, 403)(scope, receive, send_protected)
         else:
             await self._application(scope, receive, send_protected)
@@ -74,12 +76,13 @@ class Protection:
         return self._hosts is None or name in self._hosts or is_ip(name)
 
 
-def _fault(headers: Headers) -> str:
+def _fault(path: str, headers: Headers) -> str:
     """Return why a request that changes something may come from another site, or ""."""
-    if headers.get(REQUEST_HEADER) is None:
-        return f"requests that change something need the header {REQUEST_HEADER}"
-    if headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-        return "requests that change something need the content type application/json"
+    if not path.startswith(OPEN_PREFIX):
+        if headers.get(REQUEST_HEADER) is None:
+            return f"requests that change something need the header {REQUEST_HEADER}"
+        if headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+            return "requests that change something need the content type application/json"
     if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         return "the request comes from another site"
     origin = headers.get("origin")

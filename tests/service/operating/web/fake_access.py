@@ -1,7 +1,8 @@
 """Access by invented tokens."""
 
+from nnhal_service.identity.http_caller import HttpCaller
 from nnhal_service.identity.identity import ANONYMOUS, Identity
-from nnhal_service.operating.web.access import CallerRights, HttpCaller, UnauthenticatedError
+from nnhal_service.operating.web.access import CallerRights, UnauthenticatedError
 
 ADMIN = "Bearer admin-token"
 OBSERVER = "Bearer observer-token"

@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from nnhal_service.identity.authentication import certificate_identity
+from nnhal_service.identity.http_caller import HttpCaller, certificate_properties
 from nnhal_service.identity.identity import Identity
 from nnhal_service.identity.policy import IdentityRules, Policy
 from nnhal_service.identity.tokens import create_token
@@ -18,10 +19,8 @@ from nnhal_service.metrics.pending_counts import PendingCounts
 from nnhal_service.operating.admin.actions import AdminError
 from nnhal_service.operating.web.access import (
     CallerRights,
-    HttpCaller,
     ReloadingAccess,
     UnauthenticatedError,
-    certificate_properties,
 )
 from nnhal_service.settings import Settings
 
