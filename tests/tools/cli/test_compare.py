@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nnhal.recording.tensor_difference import STEPS
 from nnhal.types import OperationType
-from nnhal_tools.tensor_difference import STEPS
 from tests.shared import shared
 from tests.tools.cli.command import DIGITS, assert_fails, invoke
 from tests.tools.cli.models import write_counter

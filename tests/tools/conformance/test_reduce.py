@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nnhal.recording.tensor_difference import first_difference
 from nnhal.types import AnyArray
 from nnhal.wire import to_model
 from nnhal_tools.conformance import reduce as reduction
 from nnhal_tools.conformance.reduce import reduce_case, write_case
 from nnhal_tools.conformance.vectors.case import Case, read_cases
-from nnhal_tools.conformance.vectors.outputs import first_difference
 from tests.driver.one_operation import execute, prepare
 from tests.shared import shared
 
@@ -96,7 +96,8 @@ def difference(case: Case) -> object:
     for expected_output, actual in zip(case.outputs, arrays, strict=True):
         if expected_output.array.shape != actual.shape:
             return f"shape {actual.shape}, expected {expected_output.array.shape}"
-        if first := first_difference(expected_output, actual):
+        tolerance = (expected_output.atol, expected_output.rtol)
+        if first := first_difference(expected_output.type, actual, expected_output.array, tolerance):
             return first
     return None
 

@@ -87,7 +87,7 @@ class _BackendRuns:
 
         import nnhal
         from nnhal.embedded import EmbeddedService
-        from nnhal_tools.tensor_difference import expose_intermediates
+        from nnhal.recording.tensor_difference import expose_intermediates
 
         begin(f"{backends}: starting a service")
         with (
@@ -106,8 +106,8 @@ class _BackendRuns:
 
 def _plain_rows(model: "Model", examined: "Sequence[AnyArray]", expected: "Sequence[AnyArray]") -> list[dict[str, Any]]:
     """Return a row for each output of the unchanged model."""
+    from nnhal.recording.tensor_difference import measure_difference
     from nnhal_tools.cli.results import output_names
-    from nnhal_tools.tensor_difference import measure_difference
 
     names = output_names(model.output_names, len(model.outputs))
     differences = [measure_difference(*pair) for pair in zip(examined, expected, model.outputs, strict=False)]
@@ -144,8 +144,8 @@ def _verdict(rows: list[dict[str, Any]]) -> str:
 
 def _inside_rows(model: "Model", examined: _BackendRuns, expected: _BackendRuns) -> list[dict[str, Any]]:
     """Return a row for each output of each operation, in order of execution."""
+    from nnhal.recording.tensor_difference import expose_intermediates, measure_difference
     from nnhal.types import operation_name
-    from nnhal_tools.tensor_difference import expose_intermediates, measure_difference
 
     main = expose_intermediates(model).main
     position = {operand: i for i, operand in enumerate(main.output_indexes)}

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nnhal.recording.comparison import OutputDifference, compare_outputs
+from nnhal.recording.tensor_difference import expose_intermediates, isolate_operations
 from nnhal.types import AnyArray, Model, SpanKind, operation_name
-from nnhal_tools.replay.comparison import OutputDifference, compare_outputs
-from nnhal_tools.tensor_difference import expose_intermediates, isolate_operations
 
 if TYPE_CHECKING:
     from nnhal.client import Device

@@ -5,29 +5,18 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nnhal.errors import HalError
 from nnhal.recording.archive import Archive, Record
+from nnhal.recording.comparison import Agreement, OutputDifference, agreement_of, compare_outputs
 from nnhal.recording.members import RecordingError
 from nnhal.types import AnyArray, Model, operation_name
-from nnhal_tools.replay.comparison import OutputDifference, compare_outputs
 
 if TYPE_CHECKING:
     from nnhal.client import Device, PreparedModel
-
-
-class Agreement(StrEnum):
-    """Agreement of a repeated execution with its record. SKIPPED: there is nothing to compare it with."""
-
-    EQUAL = "equal"
-    WITHIN = "within tolerance"
-    DIFFERENT = "different"
-    FAILED = "failed"
-    SKIPPED = "skipped"
 
 
 @dataclass(frozen=True)
@@ -135,7 +124,4 @@ class Replayer:
             return Repetition(record, Agreement.FAILED, reason=str(error))
         outputs: list[AnyArray] = [np.asarray(value) for value in actual]
         differences = list(compare_outputs(found.model, found.model.main.output_indexes, outputs, expected))
-        outcome = Agreement.EQUAL if not differences else Agreement.WITHIN
-        if any(not each.is_allowed for each in differences):
-            outcome = Agreement.DIFFERENT
-        return Repetition(record, outcome, duration_ns, differences)
+        return Repetition(record, agreement_of(differences), duration_ns, differences)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nnhal.recording.comparison import Agreement
 from nnhal_tools import templates
 from nnhal_tools.bench.page import SIZE, Plot, draw
 from nnhal_tools.conformance.check import Result, Status
 from nnhal_tools.conformance.run_info import RunInfo
-from nnhal_tools.replay.replayer import Agreement
 from nnhal_tools.replay.summary import DIGITS, ModelSummary
 from nnhal_tools.tables import make_table
 

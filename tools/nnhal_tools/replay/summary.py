@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nnhal.errors import HalError
+from nnhal.recording.comparison import Agreement
 from nnhal_tools.conformance.check import Result, Status
 from nnhal_tools.replay.blame import ReferenceRun, slowest_operation
-from nnhal_tools.replay.replayer import Agreement, Repetition, ReplayedModel
+from nnhal_tools.replay.replayer import Repetition, ReplayedModel
 
 if TYPE_CHECKING:
     from nnhal.client import Device

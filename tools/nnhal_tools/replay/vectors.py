@@ -10,6 +10,7 @@ import numpy as np
 from nnhal import wire
 from nnhal.errors import HalError
 from nnhal.recording.archive import Archive, Record
+from nnhal.recording.comparison import compare_outputs, tolerance_of
 from nnhal.types import (
     AnyArray,
     DataLocation,
@@ -24,7 +25,6 @@ from nnhal_tools.conformance.reduce import reduce_case
 from nnhal_tools.conformance.vectors.builtin.writer import CaseGraph, encode_array, make_case
 from nnhal_tools.conformance.vectors.case import Case
 from nnhal_tools.replay.blame import Blame, ReferenceRun
-from nnhal_tools.replay.comparison import compare_outputs, tolerance_of
 
 if TYPE_CHECKING:
     from nnhal.client import Device

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nnhal.types import DTYPES, AnyArray, type_name
+from nnhal.recording.tensor_difference import first_difference
+from nnhal.types import DTYPES, AnyArray
 from nnhal_tools.conformance.check import CheckFailed, CheckRecorder
 from nnhal_tools.conformance.device.results import ExecutionOutcome
-from nnhal_tools.conformance.vectors.case import Case, ExpectedOutput
+from nnhal_tools.conformance.vectors.case import Case
 
 
 def check_timing(
@@ -44,7 +45,9 @@ def check_outputs(recorder: CheckRecorder, case: Case, execution: ExecutionOutco
     recorder.mark(check)
     arrays = output_arrays(case, execution, check)
     for i, (expected, array) in enumerate(zip(case.outputs, arrays, strict=True)):
-        if difference := first_difference(expected, array):
+        tolerance = (expected.atol, expected.rtol)
+        difference = None if expected.ignored else first_difference(expected.type, array, expected.array, tolerance)
+        if difference:
             raise CheckFailed(check, f"data of output {i} of {case.main_operations[-1]}", *difference)
     if problem := multinomial_difference(case, arrays):
         raise CheckFailed(check, "distribution of output 0", "the softmax of the input", problem)
@@ -64,30 +67,6 @@ def output_arrays(case: Case, execution: ExecutionOutcome, check: str) -> Sequen
             raise CheckFailed(check, f"data of output {i}", f"{size} bytes", got)
         arrays.append(data.view(DTYPES[expected.type]).reshape(expected.array.shape))
     return arrays
-
-
-def first_difference(expected: ExpectedOutput, actual: AnyArray) -> tuple[str, str] | None:
-    """Return the first element outside the tolerance, as text: what was expected and got. Return None without one.
-
-    The condition is |actual - expected| <= atol + rtol * |expected|, in double precision, on the stored values. An
-    infinity is only equal to itself.
-    """
-    if expected.ignored:
-        return None
-    expected_values = expected.array.astype(np.float64).ravel()
-    actual_values = actual.astype(np.float64).ravel()
-    with np.errstate(invalid="ignore"):
-        tolerances = expected.atol + expected.rtol * np.abs(expected_values)
-        is_near = (np.abs(actual_values - expected_values) <= tolerances) & np.isfinite(expected_values)
-        wrong = ~(is_near | (actual_values == expected_values))
-    if not wrong.any():
-        return None
-    first = int(wrong.argmax())
-    index = [int(i) for i in np.unravel_index(first, expected.array.shape)]
-    return (
-        f"{type_name(expected.type)} element {index} = {expected_values[first]:.9g} within {tolerances[first]:.3g}",
-        f"{actual_values[first]:.9g} ({int(wrong.sum())} of {wrong.size} elements differ)",
-    )
 
 
 def multinomial_difference(case: Case, outputs: Sequence[AnyArray]) -> str | None:

@@ -6,13 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from nnhal.recording.tensor_difference import EXACT, HALF, TOLERANCES
 from nnhal.types import DTYPES, AnyArray, OperandType
 from nnhal_tools.conformance.vectors.case import BUILT_IN, Case
-
-EXACT = (0.0, 0.0)
-HALF = (5 * 2.0**-10, 5 * 2.0**-10)
-TOLERANCES = {"TENSOR_FLOAT32": (1e-5, 5 * 2.0**-23), "TENSOR_FLOAT16": HALF}
-"""(atol, rtol) by operand type. Other types are exact, because the built-in vectors avoid rounding there."""
 
 
 class CaseGraph:

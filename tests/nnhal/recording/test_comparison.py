@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from nnhal.recording.comparison import compare_outputs
 from nnhal.types import Model as HalModel
 from nnhal.types import Operand, OperandLifeTime, Subgraph
 from nnhal.types import OperandType as T
-from nnhal_tools.replay.comparison import compare_outputs
 
 INF, NAN = np.inf, np.nan
 

@@ -1,4 +1,4 @@
-"""Differences between two runs of a model, operation by operation.
+"""Differences between two runs of a model, operation by operation, and the tolerances for them.
 
 A client can read the operands between operations only if they are outputs, so a second model makes them outputs. This
 prevents an engine from fusing operations, so it may compute differently than for the model itself.
@@ -11,9 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from nnhal.client.elements import dequantize
-from nnhal.types import AnyArray, Model, Operand, OperandLifeTime, OperandType
+from nnhal.types import AnyArray, Model, Operand, OperandLifeTime, OperandType, type_name
 
 STEPS, ULP, ONES = "steps", "ULP", "of 1"
+EXACT = (0.0, 0.0)
+HALF = (5 * 2.0**-10, 5 * 2.0**-10)
+TOLERANCES = {"TENSOR_FLOAT32": (1e-5, 5 * 2.0**-23), "TENSOR_FLOAT16": HALF}
+"""(atol, rtol) by operand type. Other types are exact, unless values have been rounded."""
 
 _UNITS: Mapping[int, str] = {
     OperandType.TENSOR_FLOAT32: ULP,
@@ -98,6 +102,31 @@ def measure_difference(actual: AnyArray, expected: AnyArray, operand: Operand) -
     relative = absolute / magnitude if magnitude else float("inf") if absolute else 0.0
     share = np.count_nonzero(distances) / distances.size
     return TensorDifference(unit, float(distances.max()), float(distances.mean()), absolute, relative, share)
+
+
+def first_difference(
+    type_: int, actual: AnyArray, expected: AnyArray, tolerance: tuple[float, float]
+) -> tuple[str, str] | None:
+    """Return the first element outside the tolerance, as text: what was expected and got. Return None without one.
+
+    The condition is |actual - expected| <= atol + rtol * |expected|, in double precision, on the stored values of an
+    operand of a type. An infinity is only equal to itself.
+    """
+    atol, rtol = tolerance
+    expected_values = expected.astype(np.float64).ravel()
+    actual_values = actual.astype(np.float64).ravel()
+    with np.errstate(invalid="ignore"):
+        tolerances = atol + rtol * np.abs(expected_values)
+        is_near = (np.abs(actual_values - expected_values) <= tolerances) & np.isfinite(expected_values)
+        wrong = ~(is_near | (actual_values == expected_values))
+    if not wrong.any():
+        return None
+    first = int(wrong.argmax())
+    index = [int(i) for i in np.unravel_index(first, expected.shape)]
+    return (
+        f"{type_name(type_)} element {index} = {expected_values[first]:.9g} within {tolerances[first]:.3g}",
+        f"{actual_values[first]:.9g} ({int(wrong.sum())} of {wrong.size} elements differ)",
+    )
 
 
 def _ulp_distances(actual: AnyArray, expected: AnyArray) -> npt.NDArray[np.float64]:

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from nnhal.recording.tensor_difference import STEPS, ULP, expose_intermediates, isolate_operations, measure_difference
 from nnhal.types import Operand, OperandLifeTime, OperandType
 from nnhal_tools.cli.model import load_model
-from nnhal_tools.tensor_difference import STEPS, ULP, expose_intermediates, isolate_operations, measure_difference
 from tests.driver.one_operation import execute, prepare, tensor
 from tests.tools.cli.command import DIGITS
 

@@ -2,14 +2,19 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 
+from nnhal.recording.tensor_difference import (
+    EXACT,
+    HALF,
+    TOLERANCES,
+    TensorDifference,
+    first_difference,
+    measure_difference,
+)
 from nnhal.types import AnyArray, Model, Operand, OperandType
-from nnhal_tools.conformance.vectors.builtin.writer import EXACT, HALF, TOLERANCES
-from nnhal_tools.conformance.vectors.case import ExpectedOutput
-from nnhal_tools.conformance.vectors.outputs import first_difference
-from nnhal_tools.tensor_difference import TensorDifference, measure_difference
 
 _ONE_STEP = (1.0, 0.0)
 RECORDED_TOLERANCES: Mapping[str, tuple[float, float]] = {
@@ -21,6 +26,16 @@ RECORDED_TOLERANCES: Mapping[str, tuple[float, float]] = {
     "TENSOR_QUANT16_SYMM": _ONE_STEP,
 }
 """(atol, rtol) by operand type, on stored values. Recorded values round, so quantized ones may differ by one step."""
+
+
+class Agreement(StrEnum):
+    """Agreement of a repeated execution with its record. SKIPPED: there is nothing to compare it with."""
+
+    EQUAL = "equal"
+    WITHIN = "within tolerance"
+    DIFFERENT = "different"
+    FAILED = "failed"
+    SKIPPED = "skipped"
 
 
 @dataclass(frozen=True)
@@ -65,8 +80,15 @@ def compare_outputs(
             continue
         both_nan = np.isnan(value) & np.isnan(wanted)
         value, wanted = (np.where(both_nan, array.dtype.type(0), array) for array in (value, wanted))
-        expectation = ExpectedOutput(operand.type, wanted, False, *tolerance_of(operand, relaxed=relaxed))
-        yield OutputDifference(index, measured, *(first_difference(expectation, value) or ("", "")))
+        tolerance = tolerance_of(operand, relaxed=relaxed)
+        yield OutputDifference(index, measured, *(first_difference(operand.type, value, wanted, tolerance) or ("", "")))
+
+
+def agreement_of(differences: Sequence[OutputDifference]) -> Agreement:
+    """Return the agreement of outputs that have these differences."""
+    if any(not each.is_allowed for each in differences):
+        return Agreement.DIFFERENT
+    return Agreement.WITHIN if differences else Agreement.EQUAL
 
 
 def _type_name(operand: Operand) -> str:
