@@ -25,7 +25,7 @@ from nnhal_driver.scheduling.timers import Timers
 from nnhal_service.grpc_support.handlers import HandlerRegistrar
 from nnhal_service.grpc_support.unread_responses import UnreadResponses
 from nnhal_service.identity.identity import REPOSITORY
-from nnhal_service.log import event
+from nnhal_service.log import audit, event
 from nnhal_service.memory_limits import client_bytes, limit_memory
 from nnhal_service.metrics.calls import Tracer
 from nnhal_service.model_cache.cache_arguments import CacheArguments
@@ -35,6 +35,7 @@ from nnhal_service.open_inference.guests import Guests
 from nnhal_service.peers.cache_share.client import ShareClient
 from nnhal_service.peers.fleet.member_news import MemberNews
 from nnhal_service.recording.recorder import Recorder
+from nnhal_service.recording.shadow.sender import ShadowSender
 from nnhal_service.repository.model_folder import ModelFolder
 from nnhal_service.repository.model_loader import ModelLoader
 from nnhal_service.repository.repository import Repository
@@ -145,7 +146,7 @@ class Server:
         cache_arguments = CacheArguments(self.store, self._limits, self._share)
         self.repository = self._create_repository(settings.models, cache_arguments)
         versions = {report.id: report.version for reports in self.reports.values() for report in reports if report.id}
-        self.recorder = Recorder(settings, versions)
+        self.recorder = Recorder(settings, versions, _shadow_sender(settings, hosting))
         parts = ServiceParts(self.sessions, self._limits, self.quota, self.metrics.calls, self.recorder)
         self._data_socket = DataSocket(parts, users, self.metrics.count_error)
         inference = open_inference_pb2.DESCRIPTOR.services_by_name.values() if self.repository is not None else ()
@@ -369,6 +370,14 @@ def _share_client(settings: Settings, hosting: Hosting, key: bytes) -> ShareClie
     if hosting.share is None or settings.cache_share is None:
         return None
     return ShareClient(hosting.share, key, settings.cache_share_timeout_s, settings.cache_share)
+
+
+def _shadow_sender(settings: Settings, hosting: Hosting) -> ShadowSender | None:
+    """Return the sender of a worker to the shadow, if the operator wants one."""
+    if hosting.shadow is None or settings.shadow is None or not settings.shadow_share:
+        return None
+    audit("shadow", by="settings", to=settings.shadow, share=settings.shadow_share)
+    return ShadowSender(hosting.shadow, settings.shadow_share, hosting.metrics)
 
 
 def _start_tracer(settings: Settings, hosting: Hosting) -> Tracer:

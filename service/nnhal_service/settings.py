@@ -202,6 +202,11 @@ class Settings(BaseModel):
     """Size to which the folder is limited. The oldest recordings go first."""
     record_days: Annotated[float, Option("N")] = Field(default=7.0, gt=0)
     """Age in days at which recordings are removed."""
+    shadow: Annotated[str | None, Option("TARGET|BACKENDS")] = Field(default=None, min_length=1)
+    """Shadow that repeats a part of the executions for comparison (docs/recording.md): an address such as HOST:PORT,
+    unix:PATH or grpcs://HOST:PORT, or backends in order of preference. It gets values of clients. Default: none."""
+    shadow_share: Annotated[float, Option("SHARE")] = Field(default=0.1, ge=0, le=1)
+    """Part of the executions that the shadow repeats, as far as it keeps up."""
     sandbox: Annotated[SandboxMode, Option("MODE")] = "on"
     """Sandbox of the processes that run models (docs/security.md): on, off, or network, in which they may connect to
     other processes and machines."""
@@ -233,6 +238,11 @@ class Settings(BaseModel):
     def uses_cache_share(self) -> bool:
         """True if the service has a process for the cache share."""
         return self.cache_share is not None and self.cache_bytes > 0
+
+    @property
+    def shadow_target(self) -> str | None:
+        """Address of the shadow; None if there is none, or it has backends."""
+        return self.shadow if self.shadow is not None and ":" in self.shadow else None
 
     def check_exposure(self) -> None:
         """Check that TLS is complete; and that only this machine can reach the addresses, if there is no TLS.

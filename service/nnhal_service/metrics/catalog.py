@@ -129,6 +129,12 @@ SHARE_AVAILABLE = _gauge(
     "nnhal_cache_share_available", "1 if the share can be used, 0 if it is left alone for a while.", merge=Merge.MAX
 )
 SHARE_WAITING = _gauge("nnhal_cache_share_waiting", "Entries that wait to be written to the share.")
+SHADOW = _counter(
+    "nnhal_shadow_executions",
+    "Executions that the shadow repeated, by result; or `dropped`, because it did not keep up.",
+    "model",
+    "result",
+)
 SESSIONS_OPENED = _counter("nnhal_sessions_opened", "Sessions that were opened.", "identity")
 SESSIONS = _gauge("nnhal_sessions", "Open sessions.", "identity")
 IN_PROGRESS = _gauge("nnhal_calls_in_progress", "Preparations and executions that are running.", "device", "kind")

@@ -73,7 +73,8 @@ class SupervisorMetrics:
         """
         for name, labels, amount in counts:
             if name in METRICS:
-                self._total.add(METRICS[name], amount, *labels)
+                known = self._total.values.get(name, {})
+                self._total.add(METRICS[name], amount, *_bound_labels(name, tuple(labels), known, len(known) + 1))
         for name, value in gauges.items():
             if name in METRICS:
                 self._total.values[name] = {(): float(value)}

@@ -25,7 +25,7 @@ class ServiceParts:
     def begin_execution(
         self, call: MeteredCall, session: Session, model: MeteredModel, deadline_ns: int = OMITTED
     ) -> None:
-        """Take the deadline of an execution, start its meter, and have it recorded if it is chosen.
+        """Take the deadline of an execution, start its meter, and have it recorded or repeated if it is chosen.
 
         End the call as a context manager, or yourself.
 
@@ -34,5 +34,5 @@ class ServiceParts:
         """
         call.deadline_ns = earliest(deadline_ns, call.deadline_ns)
         self.calls.start(call, session, model)
-        if self.recorder.share:
+        if self.recorder.is_active:
             self.recorder.begin(call, session, model)

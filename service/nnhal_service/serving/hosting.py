@@ -57,6 +57,7 @@ class Hosting:
         is_shared: whether this process may serve several owners of models.
         choices: file with the choices for models by name that all workers share; None if there is one process.
         share: the socket to the process of the cache share; None if there is none.
+        shadow: the socket to the process of the shadow; None if there is none.
     """
 
     addresses: tuple[str, ...] | None = None
@@ -74,6 +75,7 @@ class Hosting:
     is_shared: bool = False
     choices: Path | None = None
     share: socket.socket | None = None
+    shadow: socket.socket | None = None
 
     @property
     def is_supervised(self) -> bool:

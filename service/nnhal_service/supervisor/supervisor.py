@@ -36,6 +36,7 @@ from nnhal_service.supervisor.crash import describe_status, find_suspects, is_cr
 from nnhal_service.supervisor.restarts import MAX_FAILED_STARTS, WorkerSlot
 from nnhal_service.supervisor.scoreboard import MAX_WORKERS, ROWS, SLOTS, Scoreboard
 from nnhal_service.supervisor.service_manager import ServiceManager
+from nnhal_service.supervisor.shadow.shadow_process import ShadowProcess
 from nnhal_service.supervisor.share.share_process import FLUSH_S, ShareProcess
 from nnhal_service.supervisor.template import ChildKind, Template
 from nnhal_service.supervisor.watchdog import find_hang
@@ -101,6 +102,7 @@ class Supervisor:
         self._workers: list[WorkerProcess] = []
         self._metrics = SupervisorMetrics()
         self._share = ShareProcess(self._metrics)
+        self._shadow = ShadowProcess(self._metrics)
         self._slots: defaultdict[int, WorkerSlot] = defaultdict(WorkerSlot)
         self._reloading: deque[int] = deque()
         self._last_reload = ""
@@ -115,7 +117,7 @@ class Supervisor:
         log.watch(self._warnings)
         self._admin_listener = AdminListener(settings, self._addresses.shared)
         self._admin = AdminProcess(self._admin_listener, self._answer, self._metrics.file.parent)
-        self._children: tuple[ChildProcess, ...] = self._admin, self._share
+        self._children: tuple[ChildProcess, ...] = self._admin, self._share, self._shadow
         self._watched_at = time.monotonic()
 
     def run(self, announce: Announce) -> None:
@@ -152,6 +154,7 @@ class Supervisor:
             worker.send_signal(signal.SIGKILL)
         self._admin.close()
         self._share.close()
+        self._shadow.close()
         self._template.close()
         self._metrics.close()
         self._keys.close()
@@ -288,7 +291,7 @@ class Supervisor:
             is_offender=self._scoreboard.offenders.wait_s(bytes.fromhex(owner)) is not None,
         )
         sockets = [each.fileno() for each in self._sockets.values()]
-        requests = self._share.requests.fileno()
+        requests = self._share.requests.fileno(), self._shadow.executions.fileno()
         worker = WorkerProcess(spec, self._scoreboard, self._template, requests, sockets)
         self._workers.append(worker)
         self._selector.register(worker.channel, selectors.EVENT_READ, worker)

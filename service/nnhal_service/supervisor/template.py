@@ -28,6 +28,7 @@ class ChildKind(StrEnum):
     ENGINE = "engine"
     ADMIN = "admin"
     SHARE = "share"
+    SHADOW = "shadow"
 
 
 _MAINS: Mapping[ChildKind, str] = {
@@ -36,6 +37,7 @@ _MAINS: Mapping[ChildKind, str] = {
     ChildKind.ENGINE: "nnhal_service.supervisor.engine.main:run_engine",
     ChildKind.ADMIN: "nnhal_service.supervisor.admin.main:run_admin",
     ChildKind.SHARE: "nnhal_service.supervisor.share.main:run_share",
+    ChildKind.SHADOW: "nnhal_service.supervisor.shadow.main:run_shadow",
 }
 """Main function of each kind. Names, because the supervisor must not import these modules."""
 

@@ -62,14 +62,14 @@ def run_worker(arguments: ChildArguments) -> None:
 
     Args:
         arguments: its message is a `WorkerSpec`. The descriptors are the file for the stacks of a crash, the pipe for
-            the output of engines and plug-ins, the socket to the process of the cache share, and the inherited sockets,
-            in the order of `WorkerSpec.inherited`.
+            the output of engines and plug-ins, the sockets to the processes of the cache share and of the shadow, and
+            the inherited sockets, in the order of `WorkerSpec.inherited`.
 
     Raises:
         SystemExit: the worker cannot start. The supervisor has the reason.
     """
     spec, channel, scoreboard = WorkerSpec.model_validate(arguments.message), arguments.channel, arguments.scoreboard
-    crash_log, output, requests, *sockets = arguments.descriptors
+    crash_log, output, share, shadow, *sockets = arguments.descriptors
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # until it can stop in order; the supervisor repeats the signal
     end_with(spec.supervisor)
     faulthandler.enable(crash_log)
@@ -115,7 +115,8 @@ def run_worker(arguments: ChildArguments) -> None:
                 engines=EngineProcesses(channel, quarantine, has_sandbox=spec.settings.sandbox != "off"),
                 is_shared=not spec.owner,
                 choices=settings.choices_file(spec.supervisor),
-                share=socket.socket(fileno=requests),
+                share=socket.socket(fileno=share),
+                shadow=socket.socket(fileno=shadow),
             )
             server = Server(settings, hosting)
             heart.server = server

@@ -58,6 +58,7 @@ class WorkerProcess:
 
     Args:
         spec: describes it.
+        requests: the sockets to the processes of the cache share and of the shadow.
         sockets: the inherited sockets, in the order of `spec.inherited`.
 
     Attributes:
@@ -78,7 +79,7 @@ class WorkerProcess:
         spec: WorkerSpec,
         scoreboard: Scoreboard,
         template: Template,
-        requests: int,
+        requests: tuple[int, int],
         sockets: Sequence[int],
     ) -> None:
         self.spec = spec
@@ -98,7 +99,7 @@ class WorkerProcess:
         scoreboard.clear(spec.row)
         self.channel, others = Channel.pair()
         self.output = WorkerOutput(spec.slot)
-        descriptors = [others.fileno(), self._crash_log, self.output.write_end, requests, *sockets]
+        descriptors = [others.fileno(), self._crash_log, self.output.write_end, *requests, *sockets]
         template.fork(ChildKind.WORKER, spec.model_dump(mode="json", exclude_unset=True), descriptors)
         self.output.close_write_end()
         others.close()

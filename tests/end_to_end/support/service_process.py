@@ -50,7 +50,12 @@ def worker_pids(supervisor: int) -> list[int]:
     workers = []
     for pid in children:
         with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
-            is_helper = Path(f"/proc/{pid}/comm").read_text().strip() in ("nnhal-admin", "nnhal-share", "nnhal-engine")
+            is_helper = Path(f"/proc/{pid}/comm").read_text().strip() in (
+                "nnhal-admin",
+                "nnhal-share",
+                "nnhal-shadow",
+                "nnhal-engine",
+            )
             if not is_helper and len(list(Path(f"/proc/{pid}/task").iterdir())) > 1:
                 workers.append(int(pid))
     return workers

@@ -98,6 +98,7 @@ OF_IDENTITIES = {"nnhal_authentication_failures", "nnhal_credentials_invalid", "
 OF_LOG = {"nnhal_log_lines"}
 OF_TRACES = {"nnhal_spans"}
 """tests/service/tracing/test_tracer.py moves it."""
+OF_SHADOW = {"nnhal_shadow_executions"}
 OF_SHARE = {name for name in METRICS if name.startswith("nnhal_cache_share_")}
 
 
@@ -111,6 +112,7 @@ def test_each_metric_has_a_test() -> None:
         OF_QUARANTINE,
         OF_BOUNDS,
         OF_SHARE,
+        OF_SHADOW,
         OF_FLEET,
         OF_NAMES,
     )

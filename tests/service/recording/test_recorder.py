@@ -7,7 +7,7 @@ import pytest
 
 from nnhal.errors import HalError
 from nnhal.recording.archive import Archive
-from nnhal.types import DataLocation, ExecutionConfig, Memory, Request, RequestArgument, ReturnedPool
+from nnhal.types import ExecutionConfig, Request
 from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_service.identity.identity import ANONYMOUS, Identity
 from nnhal_service.metrics.calls import MeteredCall
@@ -18,6 +18,7 @@ from nnhal_service.settings import Settings
 from tests.driver.control_flow_models import counts, f, less_than, loop
 from tests.driver.one_operation import prepare
 from tests.end_to_end.support.models import chain
+from tests.service.recording.requests import request
 
 
 @pytest.fixture(scope="module")
@@ -25,14 +26,6 @@ def model() -> PreparedModel:
     prepared = prepare(chain(2)).prepared_model
     assert prepared is not None
     return prepared
-
-
-def request(*arrays: np.ndarray, size: int | None = None) -> Request:
-    return Request(
-        tuple(RequestArgument(False, DataLocation(i, 0, array.nbytes)) for i, array in enumerate(arrays)),
-        (RequestArgument(False, DataLocation(len(arrays), 0, size or 0)),),
-        (*map(Memory.of, arrays), ReturnedPool(size)),
-    )
 
 
 def run(
@@ -52,8 +45,9 @@ def test_share_of_the_executions_is_recorded(tmp_path: Path, model: PreparedMode
     for number in range(200):
         run(recorder, model, request(f(number, 1)))
     recorder.close()
-    records = Archive(tmp_path).records
-    assert 20 < len(records) == recorder.written < 90 and recorder.lost == 0
+    records, archives = Archive(tmp_path).records, recorder.archives
+    assert archives is not None
+    assert 20 < len(records) == archives.written < 90 and archives.lost == 0
     for record in records:
         inputs, outputs = record.values()
         assert inputs[0] is not None and outputs[0] is not None
@@ -98,6 +92,7 @@ def test_switches_count_at_once(tmp_path: Path, model: PreparedModel) -> None:
     run(recorder, model, request(f(1, 1)))
     recorder.switch(RecordingRules())
     call = MeteredCall("unary")
+    assert not recorder.is_active
     recorder.begin(call, Session("s1", ANONYMOUS), model)
     assert call.observer is None and len(Archive(tmp_path).records) == 1
     elsewhere = Recorder(Settings(), {})
@@ -109,4 +104,4 @@ def test_execution_goes_on_without_its_record(tmp_path: Path, model: PreparedMod
     (tmp_path / "file").write_text("")
     recorder = recorder_of(tmp_path / "file")
     run(recorder, model, request(f(1, 1)))
-    assert (recorder.written, recorder.lost) == (0, 1)
+    assert recorder.archives is not None and (recorder.archives.written, recorder.archives.lost) == (0, 1)

@@ -128,9 +128,12 @@ class WorkerReporter:
 
 
 def _recording(recorder: Recorder) -> admin_pb2.RecordingSnapshot:
-    rules = asdict(recorder.rules) if recorder.share else {}
+    rules, archives = asdict(recorder.rules) if recorder.share else {}, recorder.archives
+    if archives is None:
+        return admin_pb2.RecordingSnapshot()
+    folder = str(archives.folder.root)
     return admin_pb2.RecordingSnapshot(
-        folder=recorder.folder, records=recorder.written, bytes=recorder.size, lost=recorder.lost, **rules
+        folder=folder, records=archives.written, bytes=archives.size, lost=archives.lost, **rules
     )
 
 

@@ -20,9 +20,9 @@ from nnhal_cache.store import PendingEntry, Store
 from nnhal_driver.device import Device
 from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.model_cache.files import CacheFiles
+from nnhal_service.packets import Message, receive, send
 from nnhal_service.peers.cache_share.breaker import CircuitBreaker
 from nnhal_service.peers.cache_share.envelope import MAX_OBJECT_BYTES, EntrySealer, RefusedEntryError
-from nnhal_service.peers.cache_share.messages import Message, receive, send
 
 NO_ENTRY = "there is no entry for this token"
 UNAVAILABLE = NO_ENTRY + ", and the share is unavailable: {}"

@@ -15,10 +15,10 @@ from contextlib import suppress
 
 from nnhal_service.log import event
 from nnhal_service.metrics import catalog
+from nnhal_service.packets import Message, receive, send
 from nnhal_service.peers.cache_share.breaker import CircuitBreaker
 from nnhal_service.peers.cache_share.client import NO_ENTRY, UNAVAILABLE
 from nnhal_service.peers.cache_share.envelope import NAME
-from nnhal_service.peers.cache_share.messages import Message, receive, send
 from nnhal_service.peers.cache_share.reads import LATE, Read, ReaderThreads, ReadRequest
 from nnhal_service.peers.cache_share.stores import StoreSource
 from nnhal_service.peers.cache_share.writes import Count, Write, Writer

@@ -1,7 +1,7 @@
-"""Messages between workers and the process that reads and writes the share.
+"""Packets with descriptors from workers to a process of their service, which never wait.
 
-All workers send to one packet socket, which outlives the process. A request to read has the end of a socket of its own,
-over which its answers come; when the process ends, this socket ends too.
+All workers send to one packet socket, which outlives the process. A request that has an answer brings the end of a
+socket of its own, over which its answers come; when the process ends, this socket ends too.
 """
 
 import json

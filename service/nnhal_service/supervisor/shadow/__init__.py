@@ -1,0 +1,1 @@
+"""The process of the shadow: its start by the supervisor, and its main function."""
