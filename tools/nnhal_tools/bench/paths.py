@@ -1,5 +1,6 @@
 """Paths of a load test: ways to run a model, each a function that yields a call."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
@@ -56,6 +57,19 @@ def _open_engine(task: ClientTask, arrays: "Sequence[AnyArray]") -> "Iterator[Ca
     yield call
 
 
+@contextmanager
+def _without_messages() -> Iterator[None]:
+    """Keep what the engine itself writes to the standard error output from the user: its errors are exceptions."""
+    kept = os.dup(2)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
 def open_engine(model: str, arrays: "Sequence[AnyArray]", threads: int) -> "Callable[[], list[AnyArray]]":
     """Return a function that runs a .tflite file with LiteRT and its default kernels, and returns the outputs.
 
@@ -64,12 +78,13 @@ def open_engine(model: str, arrays: "Sequence[AnyArray]", threads: int) -> "Call
     """
     from ai_edge_litert.interpreter import Interpreter
 
-    interpreter = Interpreter(model_path=model, num_threads=threads)
-    details = interpreter.get_input_details()
-    for detail, array in zip(details, arrays, strict=True):
-        if tuple(detail["shape"]) != array.shape:
-            interpreter.resize_tensor_input(detail["index"], array.shape)
-    interpreter.allocate_tensors()
+    with _without_messages():
+        interpreter = Interpreter(model_path=model, num_threads=threads)
+        details = interpreter.get_input_details()
+        for detail, array in zip(details, arrays, strict=True):
+            if tuple(detail["shape"]) != array.shape:
+                interpreter.resize_tensor_input(detail["index"], array.shape)
+        interpreter.allocate_tensors()
     values = [array.astype(detail["dtype"]) for detail, array in zip(details, arrays, strict=True)]
     outputs = [detail["index"] for detail in interpreter.get_output_details()]
 
