@@ -171,6 +171,7 @@ def test_another_service_is_the_shadow(tmp_path: Path) -> None:
         assert not results(other)
 
 
+@pytest.mark.nightly
 def test_dead_shadow_is_reported(tmp_path: Path) -> None:
     with serving(tmp_path / "a", "--shadow", f"unix:{tmp_path}/none") as service, prepared(service) as model:
         execute(model, 300)
