@@ -82,13 +82,15 @@ class NamedModel:
     def publish(self) -> None:
         """Choose what clients get that name no version: the newest usable one, once it is in memory.
 
-        Until then, they get what they got before, or the newest one in memory. Others are released, unless clients have
-        asked for them by their number.
+        Until then, they get what they got before, or if that is gone, the newest one in memory. If they got none, the
+        next call loads the newest one, although clients may have asked for others by their number. Those stay in
+        memory, and others are released.
         """
         in_memory = [version for version in self.newest_first() if version.served is not None]
         newest = next((version for version in self.newest_first() if version.is_usable), None)
         before = None if self.current is None else self.versions.get(self.current.version)
-        chosen = next((each for each in (newest, before, *in_memory) if each is not None and each.served), None)
+        others = () if self.current is None else (before, *in_memory)
+        chosen = next((each for each in (newest, *others) if each is not None and each.served), None)
         self.current = None if chosen is None else chosen.served
         if chosen is newest:
             for version in in_memory:

@@ -69,6 +69,13 @@ def test_layouts(folder: Path, serving: Serving) -> None:
             repository.get("other")
 
 
+def test_newest_version_although_an_older_one_is_in_memory(folder: Path, serving: Serving) -> None:
+    put(folder / "a/1/model.tflite", adding(1))
+    put(folder / "a/2/model.tflite", adding(2))
+    with serving() as repository:
+        assert [added(repository, "a", version) for version in (1, None, 1)] == [1, 2, 1]
+
+
 def test_broken_file_does_not_replace_a_good_one(folder: Path, serving: Serving) -> None:
     put(folder / "a.tflite", adding(1))
     with serving() as repository:
