@@ -16,27 +16,15 @@ from dataclasses import dataclass, field, fields, replace
 import numpy as np
 
 from nnhal.errors import HalError, exception_text, missed_deadline
-from nnhal.types import (
-    OMITTED,
-    AnyArray,
-    DataLocation,
-    ExecutionConfig,
-    ExecutionResult,
-    Memory,
-    Request,
-    RequestArgument,
-    RequestMemoryPool,
-    ReturnedPool,
-)
+from nnhal.types import OMITTED, AnyArray, ExecutionConfig, ExecutionResult
 from nnhal_driver.execution.execution_call import ExecutionCall
 from nnhal_driver.execution.executor import deliver
 from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.execution.request_binding import BoundRequest, ValidRequest
-from nnhal_driver.graph import array_from_bytes
+from nnhal_driver.execution.returned_values import DEFAULT_CONFIG, returned_arrays, returned_request
 from nnhal_driver.scheduling.deadline import NO_DEADLINE, Deadline
 from nnhal_driver.scheduling.share import share_of
 
-_CONFIG = ExecutionConfig()
 _log = logging.getLogger(__name__)
 
 
@@ -259,7 +247,8 @@ class BatchedModel(PreparedModel):
         call = ExecutionCall()
         try:
             values = [np.concatenate(arrays) for arrays in zip(*(member.inputs for member in members), strict=True)]
-            result = joined.run(returned_request(model, values), _CONFIG, call, NO_DEADLINE, release_slot)
+            request = returned_request(model, values, [value.shape for value in values])
+            result = joined.run(request, DEFAULT_CONFIG, call, NO_DEADLINE, release_slot)
             parts = [np.split(array, count) for array in returned_arrays(model, result)]
         except Exception as error:
             _log.warning("a batch of %d executions failed, and each runs alone: %s", count, exception_text(error))
@@ -267,24 +256,3 @@ class BatchedModel(PreparedModel):
         for member, outputs in zip(members, zip(*parts, strict=True), strict=True):
             member.outputs, member.device_ns = outputs, call.device_ns
             member.call.queued_ns, member.call.device_ns = started_ns - member.entered_ns, call.device_ns // count
-
-
-def returned_request(model: PreparedModel, values: Sequence[AnyArray]) -> ValidRequest:
-    """Return the request to run a model with some inputs, whose outputs are returned."""
-    arguments = []
-    for index, (operand, value) in enumerate(zip(model.inputs, values, strict=True)):
-        dimensions = value.shape if 0 in operand.dimensions else ()
-        arguments.append(RequestArgument(False, DataLocation(index, 0, value.nbytes), dimensions))
-    outputs = (RequestArgument(False, DataLocation(len(values))),) * len(model.outputs)
-    pools: tuple[RequestMemoryPool, ...] = (*map(Memory.of, values), ReturnedPool())
-    return model.validate(Request(tuple(arguments), outputs, pools), _CONFIG)
-
-
-def returned_arrays(model: PreparedModel, result: ExecutionResult) -> list[AnyArray]:
-    """Return the outputs of such a request."""
-    outputs = zip(model.outputs, result.returned, result.output_shapes, strict=True)
-    return [
-        array_from_bytes(operand, data, shape.dimensions, private=False)
-        for operand, data, shape in outputs
-        if data is not None
-    ]

@@ -6,13 +6,11 @@ It ends some time after the last call.
 
 import threading
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from nnhal.lru import LruDict
 from nnhal.types import Priority
 from nnhal_driver.execution.prepared_model import PreparedModel
-from nnhal_driver.execution.request_binding import ValidRequest
 from nnhal_driver.preparation.launch import DeviceCall
 from nnhal_driver.preparation.model_preparer import share_model
 from nnhal_service.identity.identity import Credential, client_name
@@ -27,24 +25,15 @@ from nnhal_service.sessions.session_registry import SessionRegistry
 
 IDLE_S = 60.0
 """Seconds after its last call until a guest may be ended."""
-_FORMS = 16
-"""Shapes of inputs of one model for which a guest keeps a validated request."""
-
-Shapes = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class GuestModel:
-    """A served model as one client uses it.
-
-    Attributes:
-        forms: validated requests by the shapes of their inputs.
-    """
+    """A served model as one client uses it."""
 
     served: ServedModel
     prepared: PreparedModel
     handle: bytes
-    forms: LruDict[Shapes, ValidRequest] = field(default_factory=lambda: LruDict(_FORMS))
 
 
 class _ModelKey(NamedTuple):

@@ -2,20 +2,10 @@
 
 from dataclasses import dataclass
 
-from nnhal.types import (
-    PROT_READ,
-    Bytes,
-    DataLocation,
-    ExecutionConfig,
-    ExecutionResult,
-    Memory,
-    Request,
-    RequestArgument,
-    RequestMemoryPool,
-    ReturnedPool,
-)
+from nnhal.types import ExecutionResult
 from nnhal_driver.execution.execution_call import ExecutionCall
 from nnhal_driver.execution.request_binding import ValidRequest
+from nnhal_driver.execution.returned_values import DEFAULT_CONFIG, returned_request
 from nnhal_service.open_inference.guests import GuestModel
 from nnhal_service.open_inference.translation import (
     InferRequest,
@@ -27,8 +17,6 @@ from nnhal_service.open_inference.translation import (
     output_tensor,
     to_device,
 )
-
-_CONFIG = ExecutionConfig()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +38,10 @@ class ModelRun:
         inputs = order_inputs(served, request.inputs)
         outputs = output_positions(served, request.outputs)
         values = [to_device(spec, tensor.data) for spec, tensor in zip(served.inputs, inputs, strict=True)]
-        values += [Memory.of(state.initial).buffer for state in served.model.states]
-        pools: list[RequestMemoryPool] = [Memory(value, prot=PROT_READ) for value in values]
-        pools.append(ReturnedPool())
-        shapes = tuple(tensor.shape for tensor in inputs)
-        form = model.forms.get(shapes)
-        if form is None:
-            form = model.forms[shapes] = _validate(model, shapes, values, tuple(pools))
-            model.forms.put(shapes, form)
-        return ModelRun(model, form.with_pools(tuple(pools)), outputs)
+        shapes = [tensor.shape for tensor in inputs]
+        states = [state.initial for state in served.model.states]
+        bound = returned_request(model.prepared, [*values, *states], [*shapes, *(state.shape for state in states)])
+        return ModelRun(model, bound, outputs)
 
     def execute(self, call: ExecutionCall) -> ExecutionResult:
         """Run the request, after `ServiceParts.begin_execution`.
@@ -66,7 +49,7 @@ class ModelRun:
         Raises:
             HalError: as `PreparedModel.execute_valid`.
         """
-        return self.model.prepared.execute_valid(self.request, _CONFIG, call)
+        return self.model.prepared.execute_valid(self.request, DEFAULT_CONFIG, call)
 
     def response(self, result: ExecutionResult) -> list[OutputTensor]:
         """Return the outputs for the client."""
@@ -82,16 +65,3 @@ class ModelRun:
             else:
                 tensors.append(output_tensor(spec, shape, data))
         return tensors
-
-
-def _validate(
-    model: GuestModel, shapes: tuple[tuple[int, ...], ...], values: list[Bytes], pools: tuple[RequestMemoryPool, ...]
-) -> ValidRequest:
-    """Return the validated request of a form. States have the shapes of the model."""
-    arguments = []
-    for index, value in enumerate(values):
-        is_open = index < len(shapes) and -1 in (model.served.inputs[index].shape or (-1,))
-        dimensions = shapes[index] if is_open else ()
-        arguments.append(RequestArgument(False, DataLocation(index, 0, value.size), dimensions))
-    outputs = (RequestArgument(False, DataLocation(len(values))),) * len(model.prepared.outputs)
-    return model.prepared.validate_execution(Request(tuple(arguments), outputs, pools), _CONFIG)

@@ -7,10 +7,11 @@ import numpy as np
 
 from nnhal.errors import HalError
 from nnhal.tflite.errors import TfliteError
-from nnhal.types import DTYPES, AnyArray, ExecutionConfig, Operand
-from nnhal_driver.execution.batching import BatchedModel, Batcher, returned_arrays, returned_request
+from nnhal.types import DTYPES, AnyArray, Operand
+from nnhal_driver.execution.batching import BatchedModel, Batcher
 from nnhal_driver.execution.execution_call import ExecutionCall
 from nnhal_driver.execution.prepared_model import PreparedModel
+from nnhal_driver.execution.returned_values import DEFAULT_CONFIG, returned_arrays, returned_request
 from nnhal_service.repository.model_config import ModelConfig
 from nnhal_service.repository.model_folder import UnusableFileError
 
@@ -107,8 +108,8 @@ def _random(operand: Operand, shape: Shape, random: np.random.Generator) -> AnyA
 
 
 def _run(model: PreparedModel, values: Sequence[AnyArray]) -> list[AnyArray]:
-    request = returned_request(model, values)
-    return returned_arrays(model, model.execute_valid(request, ExecutionConfig(), ExecutionCall()))
+    request = returned_request(model, values, [value.shape for value in values])
+    return returned_arrays(model, model.execute_valid(request, DEFAULT_CONFIG, ExecutionCall()))
 
 
 def _is_close(actual: AnyArray, expected: AnyArray) -> bool:
