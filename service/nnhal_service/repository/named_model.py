@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from nnhal_service.repository.model_folder import FoundModel
+from nnhal_service.repository.model_folder import FoundFile, FoundModel
 from nnhal_service.repository.model_loader import VersionFiles
 from nnhal_service.repository.served_model import ServedModel
 from nnhal_service.repository.shared_choices import NO_CHOICE, Choice
@@ -49,6 +49,7 @@ class NamedModel:
 
     Attributes:
         problem: why no version can be loaded, or "".
+        config: the file of its options that `is_warm` comes from; None until it is read.
         is_warm: whether it is loaded before a client uses it.
         current: what clients get that name no version; None until one is loaded.
         choice: the last choice of an operator or client that was carried out.
@@ -57,6 +58,7 @@ class NamedModel:
     name: str
     versions: dict[int, NamedVersion] = field(default_factory=dict)
     problem: str = ""
+    config: FoundFile | None = None
     is_warm: bool = False
     current: ServedModel | None = None
     choice: Choice = NO_CHOICE

@@ -233,7 +233,8 @@ class Repository:
                 for name, files in found.items():
                     model = self._models.setdefault(name, NamedModel(name))
                     model.update(files, is_first=is_first)
-                    model.is_warm = self._loads_ahead and self._loader.is_warm(files.config)
+                    if self._loads_ahead and files.config != model.config:
+                        model.config, model.is_warm = files.config, self._loader.is_warm(files.config)
                 self._publish()
 
     def _carry_out_choices(self) -> None:
