@@ -210,11 +210,13 @@ class CompiledModel:
 
     def get_input_buffer_requirements(self, input_index: int, signature_index: int = 0) -> dict[str, Any]:
         """Return the size in bytes and the types of the buffer of an input."""
-        return _requirements(self.create_input_buffers(signature_index), input_index)
+        _, signature = self._signature(signature_index)
+        return self._requirements(signature_index, list(signature.inputs.values())[input_index])
 
     def get_output_buffer_requirements(self, output_index: int, signature_index: int = 0) -> dict[str, Any]:
         """Return the size in bytes and the types of the buffer of an output."""
-        return _requirements(self.create_output_buffers(signature_index), output_index)
+        _, signature = self._signature(signature_index)
+        return self._requirements(signature_index, list(signature.outputs.values())[output_index])
 
     def is_fully_accelerated(self) -> bool:
         """Return True: the device runs the whole model, or refuses it."""
@@ -346,6 +348,11 @@ class CompiledModel:
             for name, each in all_details.items()
         }
 
+    def _requirements(self, signature: int, index: int) -> dict[str, Any]:
+        details = self._state(signature).details(index)
+        size = int(np.prod(details["shape"], dtype=np.int64)) * np.dtype(details["dtype"]).itemsize
+        return {"buffer_size": size, "supported_types": [_HOST_MEMORY]}
+
     def _buffer(self, signature: int, indexes: Mapping[str, int], name: str) -> TensorBuffer:
         if name not in indexes:
             raise RuntimeError(f"Tensor not found: {name}")
@@ -370,10 +377,6 @@ def _in_order(file: TfliteFile, signature: SignatureDef) -> SignatureDef:
 
     inputs, outputs = ordered("inputs", signature.inputs), ordered("outputs", signature.outputs)
     return SignatureDef(signature.subgraph, inputs, outputs)
-
-
-def _requirements(buffers: Sequence[TensorBuffer], index: int) -> dict[str, Any]:
-    return {"buffer_size": buffers[index].array.nbytes, "supported_types": [_HOST_MEMORY]}
 
 
 def _require_one(hardware_accel: object, options: object) -> None:
