@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import nnhal
-from nnhal.types import DTYPES, Operand
+from nnhal.types import DTYPES, AnyArray, Operand
 from nnhal.types import OperationType as Op
 from tests.benchmark import estimates
 from tests.driver.one_operation import Value
@@ -45,6 +45,12 @@ def model_of(type_: Op, inputs: Sequence[Value], outputs: Sequence[Operand]) -> 
     for result in b.add(type_, *arguments, outputs=list(outputs)):
         b.output(result)
     return b.build()
+
+
+def ones(model: nnhal.Model) -> list[AnyArray]:
+    """Return the inputs of such a model, which are small."""
+    operands = [model.main.operands[index] for index in model.main.input_indexes]
+    return [np.ones(operand.dimensions, DTYPES[operand.type]) for operand in operands]
 
 
 @dataclass
@@ -84,14 +90,12 @@ def run(service: Service, count: int) -> dict[str, list[float]]:
         for _ in range(count):
             name = names[estimates.RANDOM.integers(len(names))]
             model = model_of(*estimates.CASES[name]())
-            operands = [model.main.operands[index] for index in model.main.input_indexes]
-            elements = [np.ones(operand.dimensions, DTYPES[operand.type]) for operand in operands]
             try:
                 prepared = device.prepare(model, cache=False).result(60)
             except nnhal.HalError as error:
                 print(f"{name}: not prepared: {error}", flush=True)
                 continue
-            start = time.perf_counter()
+            elements, start = ones(model), time.perf_counter()
             try:
                 prepared.execute(elements, deadline=DEADLINE_S)
             except nnhal.HalError as error:

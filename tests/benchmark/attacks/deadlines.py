@@ -4,13 +4,10 @@ import threading
 import time
 from collections import Counter
 
-import numpy as np
-
 import nnhal
-from nnhal.types import DTYPES
 from tests.benchmark import estimates
 from tests.benchmark.attacks.attack import attack
-from tests.benchmark.deadlines import model_of
+from tests.benchmark.deadlines import model_of, ones
 
 _DEADLINE_S = 0.02
 _PAUSE_S = 0.1
@@ -49,11 +46,9 @@ def _attack(target: str, end: float, clients: int) -> str:
 
 def _execute(target: str, model: nnhal.Model, end: float) -> str:
     """Execute a model once in a session of its own. Return the status."""
-    operands = [model.main.operands[index] for index in model.main.input_indexes]
-    elements = [np.ones(operand.dimensions, DTYPES[operand.type]) for operand in operands]
     try:
         with nnhal.connect(target, transport="grpc", timeout=max(1.0, end - time.monotonic())) as device:
-            device.prepare(model, cache=False).result(60).execute(elements, deadline=_DEADLINE_S)
+            device.prepare(model, cache=False).result(60).execute(ones(model), deadline=_DEADLINE_S)
     except nnhal.HalError as error:
         return error.status.name
     except TimeoutError:
