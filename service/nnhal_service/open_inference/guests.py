@@ -11,10 +11,7 @@ from typing import NamedTuple
 
 from nnhal.types import Priority
 from nnhal_driver.execution.prepared_model import PreparedModel
-from nnhal_driver.preparation.launch import DeviceCall
-from nnhal_driver.preparation.model_preparer import share_model
 from nnhal_service.identity.identity import Credential, client_name
-from nnhal_service.log import event
 from nnhal_service.metrics.calls import CallMeter
 from nnhal_service.repository.access import require_model
 from nnhal_service.repository.repository import Repository
@@ -76,15 +73,11 @@ class Guest:
             return found
 
     def _share(self, served: ServedModel, priority: Priority | None) -> GuestModel:
-        session = self.session
-        call = DeviceCall(
-            client=session.client_digest, reserve=lambda size: self._quota.reserve(session, size, "the execution")
-        )
-        prepared = share_model(served.prepared, call).prepared_model
+        prepared = served.share(self.session, self._quota).prepared_model
         assert prepared is not None, "only a missed deadline has none"
         if priority is not None:
             prepared = replace(prepared, priority=priority)
-        return GuestModel(served, prepared, session.add(prepared, "prepared_models"))
+        return GuestModel(served, prepared, self.session.add(prepared, "prepared_models"))
 
     def _release_old(self) -> None:
         """Release the models that have been replaced or removed. What runs on them finishes."""
@@ -131,13 +124,7 @@ class Guests:
                 session = self._sessions.open(credential.identity, credential, peer)
                 self._meter.count_session(session)
                 session.client = "open inference protocol"
-                event(
-                    "session-opened",
-                    session=session.name,
-                    client=session.client,
-                    peer=peer,
-                    identity=str(session.identity),
-                )
+                session.log_opened()
                 guest = self._guests[client] = Guest(session, self._repository, self._quota)
         return guest
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,14 @@ from nnhal.litert_extension import element_dtypes
 from nnhal.tflite.graph import TENSOR_DTYPES, Tensor
 from nnhal.types import DTYPES, Model, Operand
 from nnhal_driver.execution.prepared_model import PreparedModel
+from nnhal_driver.preparation.launch import DeviceCall
+from nnhal_driver.preparation.model_preparer import share_model
+from nnhal_driver.preparation.outcome import Outcome
+from nnhal_driver.scheduling.deadline import NO_DEADLINE, Deadline
 from nnhal_service.repository.model_config import ModelConfig
 from nnhal_service.repository.model_folder import Mark
+from nnhal_service.sessions.memory_quota import MemoryQuota
+from nnhal_service.sessions.session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +58,15 @@ class ServedModel:
     inputs: tuple[NamedTensor, ...]
     outputs: tuple[NamedTensor, ...]
     marks: tuple[Mark, Mark]
+
+    def share(self, session: Session, quota: MemoryQuota, deadline: Deadline = NO_DEADLINE) -> Outcome:
+        """Return the outcome of a preparation for a session, which gets a prepared model of its own.
+
+        Raises:
+            HalError: MISSED_DEADLINE_PERSISTENT.
+        """
+        reserve = partial(quota.reserve, session, subject="the execution")
+        return share_model(self.prepared, DeviceCall(deadline, reserve=reserve, client=session.client_digest))
 
 
 def tensor_specs(

@@ -12,6 +12,8 @@ from nnhal.inference import open_inference_pb2_grpc
 from nnhal.run_messages import field_head, scan_fields
 from nnhal.types import Bytes
 from nnhal.version import __version__
+from nnhal_driver.scheduling.deadline import Deadline
+from nnhal_service.grpc_support.call_context import call_deadline
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.unread_responses import UnreadResponses
 from nnhal_service.open_inference.guests import Guest, Guests
@@ -36,7 +38,7 @@ from nnhal_service.open_inference.translation import (
 )
 from nnhal_service.repository.access import require_management, require_model
 from nnhal_service.repository.repository import Repository
-from nnhal_service.repository.served_model import NamedTensor
+from nnhal_service.repository.served_model import NamedTensor, ServedModel
 from nnhal_service.requests.service_parts import ServiceParts
 from nnhal_service.rpc.servicer import ServicerBase, UnaryCall
 
@@ -81,10 +83,13 @@ class InferenceServicer(ServicerBase, open_inference_pb2_grpc.GRPCInferenceServi
     def _require_management(self, name: str, context: grpc.ServicerContext) -> None:
         require_management(self._guest(context).session.account, name, self._sessions.authentication)
 
-    def _patience_s(self, context: grpc.ServicerContext) -> float:
-        """Return the seconds that a call may wait for a model to be loaded."""
-        longest = float(self._limits["preparation_seconds"])
-        return min(context.time_remaining() or longest, longest)
+    def _served(
+        self, request: messages.ModelMetadataRequest | messages.ModelConfigRequest, context: grpc.ServicerContext
+    ) -> ServedModel:
+        """Return the model that a request names, which is loaded."""
+        version = version_number(request.name, request.version)
+        patience_s = self._patience_s(Deadline(call_deadline(context)))
+        return self._guest(context).model(request.name, version, timeout_s=patience_s).served
 
     @handler(is_public=True)
     def ServerLive(
@@ -122,8 +127,7 @@ class InferenceServicer(ServicerBase, open_inference_pb2_grpc.GRPCInferenceServi
         self, request: messages.ModelMetadataRequest, context: grpc.ServicerContext
     ) -> messages.ModelMetadataResponse:
         """Return versions and tensors of a model, which is loaded."""
-        version = version_number(request.name, request.version)
-        served = self._guest(context).model(request.name, version, timeout_s=self._patience_s(context)).served
+        served = self._served(request, context)
         return messages.ModelMetadataResponse(
             name=served.name,
             versions=map(str, self._repository.versions(served.name)),
@@ -139,7 +143,7 @@ class InferenceServicer(ServicerBase, open_inference_pb2_grpc.GRPCInferenceServi
         guest = self._guest(context)
         infer = read_infer_request(request)
         version = version_number(infer.model, infer.version)
-        model = guest.model(infer.model, version, infer.priority, self._patience_s(context))
+        model = guest.model(infer.model, version, infer.priority, self._patience_s(Deadline(call.deadline_ns)))
         session = guest.session
         self._parts.begin_execution(call, session, model.prepared, infer.timeout_ns)
         with call, call.running(session, self._quota):
@@ -158,8 +162,7 @@ class InferenceServicer(ServicerBase, open_inference_pb2_grpc.GRPCInferenceServi
         self, request: messages.ModelConfigRequest, context: grpc.ServicerContext
     ) -> messages.ModelConfigResponse:
         """Return the configuration of a model, which is loaded."""
-        version = version_number(request.name, request.version)
-        served = self._guest(context).model(request.name, version, timeout_s=self._patience_s(context)).served
+        served = self._served(request, context)
         config = messages.ModelConfig(name=served.name, platform=PLATFORM, backend=BACKEND)
         for spec in served.inputs:
             config.input.add(name=spec.name, data_type=_data_type(spec), dims=spec.shape)
@@ -192,7 +195,7 @@ class InferenceServicer(ServicerBase, open_inference_pb2_grpc.GRPCInferenceServi
         if request.parameters:
             raise invalid_argument(f"parameter {min(request.parameters)!r} of a load is not supported")
         self._require_management(request.model_name, context)
-        self._repository.load(request.model_name, self._patience_s(context))
+        self._repository.load(request.model_name, self._patience_s(Deadline(call_deadline(context))))
         return messages.RepositoryModelLoadResponse()
 
     @handler(is_public=True)
@@ -267,9 +270,9 @@ def _to_request(message: messages.ModelInferRequest, raw: list[Bytes] | None) ->
         message.model_name,
         message.model_version,
         inputs,
-        [requested_output(output.name, _parameters(output.parameters)) for output in message.outputs],
+        [requested_output(output.name, plain_parameters(output.parameters)) for output in message.outputs],
         message.id,
-        _parameters(message.parameters),
+        plain_parameters(message.parameters),
     )
 
 
@@ -285,12 +288,10 @@ def _typed(tensor: messages.ModelInferRequest.InferInputTensor) -> Bytes:
     return typed_bytes(tensor.name, tensor.datatype, getattr(tensor.contents, expected) if used else ())
 
 
-def _parameters(parameters: Mapping[str, messages.InferParameter]) -> dict[str, ParameterValue]:
-    return {name: getattr(value, kind) for name, value in parameters.items() if (kind := _kind(value))}
-
-
-def _kind(value: messages.InferParameter) -> str | None:
-    return value.WhichOneof("parameter_choice")
+def plain_parameters(parameters: Mapping[str, messages.InferParameter]) -> dict[str, ParameterValue]:
+    """Return the values of parameters. Those without a value are left out."""
+    chosen = {name: value.WhichOneof("parameter_choice") for name, value in parameters.items()}
+    return {name: getattr(parameters[name], kind) for name, kind in chosen.items() if kind is not None}
 
 
 def encode_response(run: ModelRun, request: InferRequest, tensors: Iterable[OutputTensor]) -> bytes:

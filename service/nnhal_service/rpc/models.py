@@ -7,11 +7,9 @@ import numpy as np
 
 from nnhal import wire
 from nnhal.errors import general_failure
-from nnhal.types import OMITTED, CacheOutcome, CacheState, ErrorStatus, ModelState
+from nnhal.types import CacheOutcome, ErrorStatus, ModelState
 from nnhal.v1 import models_pb2, models_pb2_grpc
-from nnhal_driver.preparation.launch import DeviceCall
-from nnhal_driver.preparation.model_preparer import share_model
-from nnhal_driver.scheduling.deadline import Deadline, now_ns
+from nnhal_driver.scheduling.deadline import Deadline
 from nnhal_service.grpc_support.call_context import call_deadline, earliest, field_or_omitted
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.metrics.preparations import PreparationMeter
@@ -70,23 +68,12 @@ class ModelsServicer(ServicerBase, models_pb2_grpc.ModelsServicer):
         served = self._repository.get(request.name, request.version or None, self._patience_s(deadline))
         device = served.prepared.device
         meter = PreparationMeter(self._metrics, session, "name", device, received_ns, request.ByteSize(), context)
-        call = DeviceCall(
-            deadline,
-            session.owner,
-            reserve=lambda size: self._quota.reserve(session, size, "the execution"),
-            client=session.client_digest,
-        )
-        outcome = share_model(served.prepared, call).with_cache(CacheOutcome(CacheState.HIT))
+        outcome = served.share(session, self._quota, deadline)
         handle = session.add(outcome.prepared_model, "prepared_models")
         meter.end(ErrorStatus.NONE, served.prepared.digest, CacheOutcome())
         return models_pb2.PrepareNamedModelResponse(
             notify=notify_message(outcome, context, handle, session.identity), description=_description(served)
         )
-
-    def _patience_s(self, deadline: Deadline) -> float:
-        """Return the seconds that a call may wait for a model to be loaded."""
-        longest = float(self._limits["preparation_seconds"])
-        return longest if deadline.at_ns == OMITTED else min(longest, max(0.0, (deadline.at_ns - now_ns()) / 1e9))
 
     @handler()
     def Load(self, request: models_pb2.LoadModelRequest, context: grpc.ServicerContext) -> models_pb2.LoadModelResponse:

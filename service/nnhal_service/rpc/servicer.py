@@ -15,6 +15,7 @@ from nnhal_driver.execution.execution_call import ExecutionCall
 from nnhal_driver.execution.fenced_execution import FencedArguments, FencedExecution
 from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.execution.profiling import later_stage
+from nnhal_driver.scheduling.deadline import Deadline
 from nnhal_service.grpc_support.call_context import SessionCall, call_deadline, cancellation_of, field_or_omitted
 from nnhal_service.metrics.calls import MeteredCall
 from nnhal_service.requests.prepared_request import PreparedRequest, find_model
@@ -76,6 +77,12 @@ class ServicerBase:
         self._limits = parts.limits
         self._quota = parts.quota
         self._calls = parts.calls
+
+    def _patience_s(self, deadline: Deadline) -> float:
+        """Return the seconds that a call with a deadline may wait for a model to be loaded."""
+        longest = float(self._limits["preparation_seconds"])
+        remaining_s = deadline.remaining_s()
+        return longest if remaining_s is None else min(longest, remaining_s)
 
     def _request(self, session: Session, message: types_pb2.Request) -> Request:
         """Return the request of a message, checked against the limits only."""

@@ -11,7 +11,6 @@ from nnhal.version import __version__
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.response_stream import QueuedSend, ResponseStream, Send
 from nnhal_service.identity.identity import client_digest
-from nnhal_service.log import event
 from nnhal_service.peers.fleet.member_news import MemberNews, Tell
 from nnhal_service.requests.service_parts import ServiceParts
 from nnhal_service.rpc.servicer import ServicerBase
@@ -71,13 +70,7 @@ class SessionServicer(ServicerBase, session_pb2_grpc.SessionServicer):
             self._calls.count_session(session)
             session.client = request.client_name[:CLIENT_NAME_LENGTH]
             session.placement = request.placement[:_PLACEMENT_LENGTH]
-            event(
-                "session-opened",
-                session=session.name,
-                client=session.client,
-                peer=session.peer,
-                identity=str(session.identity),
-            )
+            session.log_opened()
         stream: ResponseStream[session_pb2.SessionEvent] = ResponseStream(context, send)
         peer, finish = context.peer(), partial(self._finish, stream)
         tell = _member_sender(stream, self._executor)

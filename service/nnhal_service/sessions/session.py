@@ -279,6 +279,11 @@ class Session:
             self._close_reason = self._close_reason or reason
         self._draining.notify(reason)
 
+    def log_opened(self) -> None:
+        """Log that its client, whose name is known, has connected."""
+        identity = str(self.identity)
+        event("session-opened", session=self.name, client=self.client, peer=self.peer, identity=identity)
+
     def close(self, reason: str) -> None:
         """Release all objects and call the listeners. A second call does nothing."""
         self.drain(reason)

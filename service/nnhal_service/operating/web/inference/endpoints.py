@@ -32,13 +32,13 @@ from nnhal_service.operating.web.inference.bodies import (
 from nnhal_service.operating.web.inference.json_messages import (
     Json,
     JsonRequest,
-    plain_parameters,
     read_infer_request,
     read_object,
     set_parameters,
     write_infer_response,
 )
 from nnhal_service.operating.web.inference.worker_calls import Call, WorkerCalls
+from nnhal_service.rpc.inference import plain_parameters
 
 PREFIX = "/v2"
 _MODEL = f"{PREFIX}/models/{{name}}"

@@ -9,6 +9,7 @@ import numpy as np
 from nnhal.errors import invalid_argument
 from nnhal.inference import open_inference_pb2 as messages
 from nnhal_service.open_inference.translation import DATATYPES, decode_texts, encode_texts, typed_bytes
+from nnhal_service.rpc.inference import plain_parameters
 
 Json: TypeAlias = Any
 T = TypeVar("T")
@@ -145,12 +146,6 @@ def set_parameters(target: Any, parameters: Mapping[str, Json], omitted: str = "
 
 
 _FIELDS = {bool: "bool_param", int: "int64_param", str: "string_param", float: "double_param"}
-
-
-def plain_parameters(parameters: Mapping[str, Any]) -> dict[str, Json]:
-    """Return parameters of a message for JSON."""
-    chosen = {name: value.WhichOneof("parameter_choice") for name, value in parameters.items()}
-    return {name: getattr(parameters[name], kind) for name, kind in chosen.items() if kind is not None}
 
 
 def write_infer_response(message: messages.ModelInferResponse, request: JsonRequest) -> tuple[bytes, int | None]:
