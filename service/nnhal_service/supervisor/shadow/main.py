@@ -8,17 +8,17 @@ import os
 import select
 import socket
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from nnhal.client import connect
 from nnhal.errors import HalError
-from nnhal_service.channel import Channel
 from nnhal_service.memory_limits import limit_memory, tune_malloc
 from nnhal_service.metrics import catalog
+from nnhal_service.metrics.pending_counts import PendingCounts
 from nnhal_service.packets import receive
 from nnhal_service.recording.archives import Archives
 from nnhal_service.recording.shadow.repeater import TIMEOUT_S, Repeater, ShadowLostError
@@ -52,7 +52,12 @@ def run_shadow(arguments: ChildArguments) -> None:
     if settings.sandbox != "off":
         os.environ["TMPDIR"] = str(folder)
         restrict(replace(profile_of(settings, (address,), folder), outgoing=True))
-    counts = _Counts(arguments.channel)
+    counts = PendingCounts()
+
+    def report() -> None:
+        if taken := counts.take():
+            arguments.channel.send({"counts": taken})
+
     try:
         with ExitStack() as stack, socket.socket(fileno=arguments.descriptors[0]) as executions:
             target = settings.shadow_target
@@ -60,9 +65,9 @@ def run_shadow(arguments: ChildArguments) -> None:
                 target = stack.enter_context(_serve(settings, address, folder))
             device = stack.enter_context(connect(target, transport="grpc", client_name="nnhal-shadow"))
             archives = Archives.of(settings, {"shadow": settings.shadow, "backends": {}})
-            _run(executions, Repeater(device, counts.add, archives), counts)
+            _run(executions, Repeater(device, partial(counts.count, catalog.SHADOW), archives), report)
     except (HalError, ShadowLostError, ValueError, ImportError) as error:
-        counts.send()
+        report()
         arguments.channel.send({"failed": str(error)})
         raise SystemExit(1) from None
 
@@ -85,10 +90,11 @@ def _serve(settings: Settings, address: str, folder: Path) -> Iterator[str]:
         yield server.addresses[0]
 
 
-def _run(executions: socket.socket, repeater: Repeater, counts: "_Counts") -> None:
-    """Repeat executions as they come."""
+def _run(executions: socket.socket, repeater: Repeater, report: Callable[[], None]) -> None:
+    """Repeat executions as they come, and report the results about once a second."""
     poll = select.poll()
     poll.register(executions, select.POLLIN)
+    report_at = time.monotonic()
     while True:
         poll.poll(_REPORT_S * 1e3)
         if (received := receive(executions)) is not None:
@@ -100,29 +106,6 @@ def _run(executions: socket.socket, repeater: Repeater, counts: "_Counts") -> No
                 for file in files:
                     os.close(file)
             faulthandler.cancel_dump_traceback_later()
-        counts.send_if_due()
-
-
-class _Counts:
-    """Counts of results, which the supervisor gets about once a second."""
-
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
-        self._counts: Counter[tuple[str, str]] = Counter()
-        self._send_at = 0.0
-
-    def add(self, label: str, result: str) -> None:
-        """Count a result for a model."""
-        self._counts[label, result] += 1
-
-    def send(self) -> None:
-        """Send the counts since the last time."""
-        self._send_at = time.monotonic() + _REPORT_S
-        counts, self._counts = self._counts, Counter()
-        if counts:
-            self._channel.send({"counts": [(catalog.SHADOW.name, labels, count) for labels, count in counts.items()]})
-
-    def send_if_due(self) -> None:
-        """Send them if it is time."""
-        if time.monotonic() >= self._send_at:
-            self.send()
+        if time.monotonic() >= report_at:
+            report_at = time.monotonic() + _REPORT_S
+            report()
