@@ -112,6 +112,7 @@ class DelegateDevice:
                 program.preparation.result()
             return program
         except HalError as error:
+            error.with_traceback(None)  # the preparation keeps it: its frames would keep this one, and the interpreter
             is_lost = isinstance(error, DeadObjectError | SessionLostError)
             if is_lost and not self.options.falls_back:
                 raise

@@ -1,7 +1,9 @@
 """The delegate in LiteRT's interpreter in Python: results, partitions, shapes, options and errors."""
 
+import gc
 import json
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -80,6 +82,23 @@ def test_a_device_that_lacks_operations_runs_the_others(delegate_path: Path, lac
             np.testing.assert_allclose(actual, value, rtol=1e-5, atol=1e-5)
         kernels += host.kernels
     assert kernels > GRAPHS
+
+
+@pytest.mark.parametrize("name", ["delegate_service", "lacking_service"])
+def test_an_interpreter_is_freed_at_once(delegate_path: Path, name: str, request: pytest.FixtureRequest) -> None:
+    """Also after partitions that the device has refused. Otherwise, its bursts stay open until some collection."""
+    delegate = load(delegate_path, request.getfixturevalue(name).target)
+    gc.collect()
+    gc.disable()
+    try:
+        for seed in range(4):
+            host = Host(random_graph(seed), delegate)
+            host.run(host.samples())
+            freed = weakref.ref(host.interpreter)
+            del host
+            assert freed() is None
+    finally:
+        gc.enable()
 
 
 def test_the_log_has_the_reasons(delegate_path: Path, lacking_service: Service, delegate_log: list[str]) -> None:
