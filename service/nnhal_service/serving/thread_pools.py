@@ -7,7 +7,7 @@ from nnhal_service.settings import Settings
 
 HEALTH_THREADS, REFLECTION_THREADS = 64, 8
 """Threads of their own for gRPC's services, so that a flood of calls does not keep these from answering."""
-_HEALTH_CHECK_S, _REQUEST_CHECK_S, _TRANSFER_CHECK_S = 0.01, 0.1, 1.0
+_HEALTH_CHECK_S, _REQUEST_CHECK_S, _TRANSFER_CHECK_S = 0.05, 0.1, 1.0
 """Seconds between two checks whether too many calls wait for their requests, or for the next chunk of a transfer."""
 _WAITING_CALLS, _WAITING_TRANSFERS = 0.25, 0.75
 """Share of the threads that may wait long for their clients. Waiting is what those of transfers are for."""
