@@ -1,5 +1,6 @@
 """Quotas of an identity in a real service with two workers: they count for the service."""
 
+import operator
 import signal
 import threading
 from collections.abc import Callable
@@ -91,12 +92,12 @@ def test_reloads_give_the_place_of_a_client_to_no_other_one(tmp_path: Path, work
                     errors.append(error)
         return tried, errors
 
-    def keep_executing(model: nnhal.PreparedModel) -> int:
-        done = 0
+    done = [0, 0]
+
+    def keep_executing(number: int, model: nnhal.PreparedModel) -> None:
         while not ended.is_set():
             assert model.execute([ONE, ONE])[0].tolist() == [2, 2]
-            done += 1
-        return done
+            done[number] += 1
 
     with (
         ExitStack() as stack,
@@ -105,18 +106,24 @@ def test_reloads_give_the_place_of_a_client_to_no_other_one(tmp_path: Path, work
     ):
         stack.callback(stop_service, service)
         models = [holder.prepare(TWICE, cache=True).result(60) for _ in range(2)]
-        work = [threads.submit(keep_executing, model) for model in models]
+        work = [threads.submit(keep_executing, number, model) for number, model in enumerate(models)]
         other = threads.submit(keep_trying)
         futures: list[Future[Any]] = [*work, other]
+
+        def all_run() -> bool:
+            return not any(future.done() for future in futures)
+
         try:
             for number in range(1, RELOADS + 1):
                 service.process.send_signal(signal.SIGHUP)
                 assert wait_until(lambda: service.log.read_text().count(" reloaded") == number, 60)  # noqa: B023
-                failures = [future.exception() for future in futures if future.done()]
-                assert not failures
+                before = tuple(done)  # a client repeats an execution a few times, not after each of many reloads
+                assert wait_until(lambda: all(map(operator.lt, before, done)) or not all_run(), 60)  # noqa: B023
+                assert not [future.exception() for future in futures if future.done()]
         finally:
             ended.set()
-        assert all(future.result(60) for future in work)
+        for future in work:
+            future.result(60)
         tried, errors = other.result(60)
         assert tried and {error.limit for error in errors} <= {"identity_sessions"}
         assert len(errors) > RELOADS
