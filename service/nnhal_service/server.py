@@ -32,6 +32,7 @@ from nnhal_service.model_cache.cache_arguments import CacheArguments
 from nnhal_service.model_cache.preloader import ModelPreloader
 from nnhal_service.model_cache.seal_key import load_key
 from nnhal_service.open_inference.guests import Guests
+from nnhal_service.open_inference.statistics import ModelStatistics
 from nnhal_service.peers.cache_share.client import ShareClient
 from nnhal_service.peers.fleet.member_news import MemberNews
 from nnhal_service.recording.recorder import Recorder
@@ -48,7 +49,7 @@ from nnhal_service.rpc.device import DeviceServicer
 from nnhal_service.rpc.execution import ExecutionServicer
 from nnhal_service.rpc.fence import FenceServicer
 from nnhal_service.rpc.forwarded_inference import ForwardedInferenceServicer, private_server
-from nnhal_service.rpc.inference import InferenceServicer
+from nnhal_service.rpc.inference import InferenceHost, InferenceServicer
 from nnhal_service.rpc.memory import MemoryServicer
 from nnhal_service.rpc.models import ModelsServicer
 from nnhal_service.rpc.prepared_model import PreparedModelServicer
@@ -209,10 +210,11 @@ class Server:
             service.add_to_server(servicers[name], registrar)
         if self.repository is not None:
             guests = Guests(sessions, self.repository, quota, parts.calls)
-            arguments = parts, self.repository, guests, unread, lambda: self._is_ready
-            add_GRPCInferenceServiceServicer_to_server(InferenceServicer(*arguments), registrar)
+            shares_memory, streams = self.settings.models_shm, burst_servicer.streams
+            host = InferenceHost(guests, unread, streams, lambda: self._is_ready, shares_memory, ModelStatistics())
+            add_GRPCInferenceServiceServicer_to_server(InferenceServicer(parts, host), registrar)
             if self._http_server is not None:
-                forwarded = ForwardedInferenceServicer(*arguments)
+                forwarded = ForwardedInferenceServicer(parts, host)
                 add_GRPCInferenceServiceServicer_to_server(forwarded, registrar_of(self._http_server))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, registrar)
         reflection.enable_server_reflection([*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME], registrar)

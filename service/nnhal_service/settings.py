@@ -177,6 +177,9 @@ class Settings(BaseModel):
     """Folder with the models that clients use by their names (docs/names.md). Default: none."""
     models_poll_s: Annotated[float, Option("S")] = Field(default=2.0, gt=0)
     """Seconds between two looks for changes of the folder with models."""
+    models_shm: Annotated[bool, Option()] = False
+    """Use shared memory that clients of the Open Inference Protocol register: files below /dev/shm of their own users
+    (docs/names.md). docs/security.md tells what this allows."""
     state_dir: Annotated[Path, Option("DIR")] = Field(default_factory=default_state)
     """Directory of the performance figures that the service measures; private to this user."""
     fleet_members: Annotated[Path | None, Option("FILE")] = None

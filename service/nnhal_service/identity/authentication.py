@@ -139,11 +139,11 @@ class Authentication:
             if identity is None:
                 raise unauthenticated("the certificate has no subject, and not exactly one SPIFFE id")
             return Credential(identity, proof)
-        if self._users and (user := self._user(context.peer())) is not None:
+        if self._users and (user := self.user(context.peer())) is not None:
             return Credential(Identity("user", str(user)), proof)
         return Credential(proof="")
 
-    def _user(self, peer: str) -> int | None:
+    def user(self, peer: str) -> int | None:
         """Return the user at the other end of a connection, or None if it is on another machine."""
         if not peer.startswith("unix"):
             return tcp_user(peer, self.ports)

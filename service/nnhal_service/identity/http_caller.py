@@ -8,7 +8,7 @@ import grpc
 from nnhal_service.identity.identity import Identity, Kind
 
 _SPIFFE = "spiffe://"
-_IDENTITY_KEY, _PEER_KEY = "nnhal-identity-bin", "nnhal-peer"
+_IDENTITY_KEY, _PEER_KEY, _USER_KEY = "nnhal-identity-bin", "nnhal-peer", "nnhal-user"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +70,22 @@ def certificate_properties(der: bytes) -> dict[str, list[bytes]]:
 
 
 class IdentifiedCaller(NamedTuple):
-    """Caller whom the admin process has identified. `peer`: its connection, as gRPC would name it."""
+    """Caller whom the admin process has identified.
+
+    Attributes:
+        peer: its connection, as gRPC would name it.
+        user: its user, if it is one of this machine and the call needs it.
+    """
 
     identity: Identity
     peer: str
+    user: int | None = None
 
     def metadata(self) -> tuple[tuple[str, str | bytes], ...]:
         """Return the metadata of a call to the private socket of a worker."""
         identity = f"{self.identity.kind}:{self.identity.name}".encode("utf-8", "surrogateescape")
-        return ((_IDENTITY_KEY, identity), (_PEER_KEY, self.peer))
+        user = "" if self.user is None else str(self.user)
+        return ((_IDENTITY_KEY, identity), (_PEER_KEY, self.peer), (_USER_KEY, user))
 
     @classmethod
     def of_call(cls, context: grpc.ServicerContext) -> "IdentifiedCaller":
@@ -86,4 +93,5 @@ class IdentifiedCaller(NamedTuple):
         metadata = dict(context.invocation_metadata())
         kind, _, name = cast(bytes, metadata[_IDENTITY_KEY]).decode("utf-8", "surrogateescape").partition(":")
         assert kind in get_args(Kind)
-        return cls(Identity(cast(Kind, kind), name), str(metadata[_PEER_KEY]))
+        user = str(metadata[_USER_KEY])
+        return cls(Identity(cast(Kind, kind), name), str(metadata[_PEER_KEY]), int(user) if user else None)

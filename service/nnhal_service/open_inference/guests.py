@@ -6,13 +6,15 @@ It ends some time after the last call.
 
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from nnhal.types import Priority
-from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_service.identity.identity import Credential, client_name
 from nnhal_service.metrics.calls import CallMeter
+from nnhal_service.open_inference.guest_model import GuestModel
+from nnhal_service.open_inference.sequences import Sequences
+from nnhal_service.open_inference.shared_memory import SharedRegions
 from nnhal_service.repository.access import require_model
 from nnhal_service.repository.repository import Repository
 from nnhal_service.repository.served_model import ServedModel
@@ -24,15 +26,6 @@ IDLE_S = 60.0
 """Seconds after its last call until a guest may be ended."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class GuestModel:
-    """A served model as one client uses it."""
-
-    served: ServedModel
-    prepared: PreparedModel
-    handle: bytes
-
-
 class _ModelKey(NamedTuple):
     name: str
     version: int | None
@@ -40,11 +33,13 @@ class _ModelKey(NamedTuple):
 
 
 class Guest:
-    """Session of a client of the protocol, with the models that it uses. Thread safe."""
+    """Session of a client of the protocol, with the models, sequences and shared memory that it uses. Thread safe."""
 
     def __init__(self, session: Session, repository: Repository, quota: MemoryQuota) -> None:
         self.session = session
         self.used_s = time.monotonic()
+        self.regions = SharedRegions()
+        self.sequences = Sequences(lambda size: quota.reserve(session, size, "the sequence"))
         self._repository = repository
         self._quota = quota
         self._models: dict[_ModelKey, GuestModel] = {}
@@ -89,11 +84,15 @@ class Guest:
 
 
 class Guests:
-    """The guests of a service, by client. Thread safe."""
+    """The guests of a service, by client. Thread safe.
+
+    Attributes:
+        repository: the models by name.
+    """
 
     def __init__(self, sessions: SessionRegistry, repository: Repository, quota: MemoryQuota, meter: CallMeter) -> None:
         self._sessions = sessions
-        self._repository = repository
+        self.repository = repository
         self._quota = quota
         self._meter = meter
         self._guests: dict[str, Guest] = {}
@@ -125,7 +124,7 @@ class Guests:
                 self._meter.count_session(session)
                 session.client = "open inference protocol"
                 session.log_opened()
-                guest = self._guests[client] = Guest(session, self._repository, self._quota)
+                guest = self._guests[client] = Guest(session, self.repository, self._quota)
         return guest
 
     def _sweep(self, now_s: float) -> None:

@@ -1,12 +1,17 @@
 """Execution of one request of the Open Inference Protocol by the driver."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from nnhal.types import ExecutionResult
+import numpy as np
+
+from nnhal.errors import invalid_argument
+from nnhal.types import AnyArray, ExecutionResult
 from nnhal_driver.execution.execution_call import ExecutionCall
 from nnhal_driver.execution.request_binding import ValidRequest
 from nnhal_driver.execution.returned_values import DEFAULT_CONFIG, returned_request
-from nnhal_service.open_inference.guests import GuestModel
+from nnhal_service.open_inference.guest_model import GuestModel
+from nnhal_service.open_inference.shared_memory import Part, SharedRegions
 from nnhal_service.open_inference.translation import (
     InferRequest,
     OutputTensor,
@@ -28,8 +33,8 @@ class ModelRun:
     outputs: list[tuple[int, RequestedOutput]]
 
     @staticmethod
-    def of(model: GuestModel, request: InferRequest) -> "ModelRun":
-        """Check a request, and bind its inputs. They are views of the request, not copies.
+    def of(model: GuestModel, request: InferRequest, states: Sequence[AnyArray], regions: SharedRegions) -> "ModelRun":
+        """Check a request, and bind its inputs and states. Inputs are views of the request, or copied from regions.
 
         Raises:
             HalError: INVALID_ARGUMENT: it does not fit the model.
@@ -37,11 +42,11 @@ class ModelRun:
         served = model.served
         inputs = order_inputs(served, request.inputs)
         outputs = output_positions(served, request.outputs)
-        values = [to_device(spec, tensor.data) for spec, tensor in zip(served.inputs, inputs, strict=True)]
+        data = [regions.read(each.data) if isinstance(each.data, Part) else each.data for each in inputs]
+        values = [to_device(spec, each) for spec, each in zip(served.inputs, data, strict=True)]
         shapes = [tensor.shape for tensor in inputs]
-        states = [state.initial for state in served.model.states]
-        bound = returned_request(model.prepared, [*values, *states], [*shapes, *(state.shape for state in states)])
-        return ModelRun(model, bound, outputs)
+        shapes += [state.initial.shape for state in served.model.states]
+        return ModelRun(model, returned_request(model.prepared, [*values, *states], shapes), outputs)
 
     def execute(self, call: ExecutionCall) -> ExecutionResult:
         """Run the request, after `ServiceParts.begin_execution`.
@@ -51,8 +56,17 @@ class ModelRun:
         """
         return self.model.prepared.execute_valid(self.request, DEFAULT_CONFIG, call)
 
-    def response(self, result: ExecutionResult) -> list[OutputTensor]:
-        """Return the outputs for the client."""
+    def states(self, result: ExecutionResult) -> list[AnyArray]:
+        """Return the states after the execution."""
+        first = len(self.model.served.outputs)
+        return [np.frombuffer(data, np.uint8) for data in result.returned[first:] if data is not None]
+
+    def response(self, result: ExecutionResult, regions: SharedRegions) -> list[OutputTensor]:
+        """Return the outputs for the client. Those in shared memory have been written.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: shared memory is too small.
+        """
         served = self.model.served
         tensors = []
         for position, output in self.outputs:
@@ -61,7 +75,20 @@ class ModelRun:
             shape = result.output_shapes[position].dimensions
             spec = served.outputs[position]
             if output.classes:
-                tensors.append(classification(spec, data, output.classes, served.config.labels))
+                tensor = classification(spec, data, output.classes, served.config.labels)
             else:
-                tensors.append(output_tensor(spec, shape, data))
+                tensor = output_tensor(spec, shape, data)
+            tensors.append(tensor if output.part is None else _share(tensor, output.part, regions))
         return tensors
+
+
+def _share(tensor: OutputTensor, part: Part, regions: SharedRegions) -> OutputTensor:
+    """Write an output to shared memory."""
+    size = tensor.data.size
+    if size > part.size:
+        raise invalid_argument(
+            f"shared memory size specified with the request for output '{tensor.name}' ({part.size} bytes) should be "
+            f"at least {size} bytes to hold the results"
+        )
+    regions.write(part, tensor.data)
+    return replace(tensor, part=part._replace(size=size))

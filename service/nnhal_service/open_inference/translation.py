@@ -12,6 +12,8 @@ import numpy as np
 
 from nnhal.errors import HalError, invalid_argument
 from nnhal.types import OMITTED, Bytes, ErrorKind, ErrorStatus, NamedModelState, Priority
+from nnhal_service.open_inference.sequences import SequenceStep
+from nnhal_service.open_inference.shared_memory import Part
 from nnhal_service.repository.repository import IndexEntry, unknown_model
 from nnhal_service.repository.served_model import NamedTensor, ServedModel
 
@@ -21,8 +23,10 @@ DATATYPES: Mapping[str, np.dtype[Any]] = {
     **{f"FP{bits}": np.dtype(f"float{bits}") for bits in (16, 32, 64)},
 }
 """Type of the elements by the datatype of a tensor. BYTES and BF16 have none: no model of LiteRT takes them."""
-EXTENSIONS = ("classification", "model_configuration", "model_repository")
-"""Extensions of the protocol that the service has."""
+EXTENSIONS = ("classification", "sequence", "model_configuration", "model_repository", "statistics")
+"""Extensions of the protocol that every service has."""
+SHARED_MEMORY = "system_shared_memory"
+"""Extension that an operator allows."""
 PLATFORM, BACKEND = "tensorflow_lite", "nnhal"
 SERVER_NAME = "nnhal"
 _DATATYPE_NAMES = {dtype: name for name, dtype in DATATYPES.items()}
@@ -66,20 +70,26 @@ def unknown_repository(name: str) -> HalError:
 
 @dataclass(frozen=True, slots=True)
 class InputTensor:
-    """Input of a request. `data`: its bytes."""
+    """Input of a request. `data`: its bytes, or the part of shared memory that has them."""
 
     name: str
     datatype: str
     shape: tuple[int, ...]
-    data: Bytes
+    data: Bytes | Part
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedOutput:
-    """Output that a request asks for. `classes`: number of classes to return in place of the values; 0: values."""
+    """Output that a request asks for.
+
+    Attributes:
+        classes: number of classes to return in place of the values; 0: values.
+        part: where to write it; None to return it.
+    """
 
     name: str
     classes: int = 0
+    part: Part | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,15 +127,29 @@ class InferRequest:
         number = _number(self.parameters, "priority")
         return _PRIORITIES.get(number, Priority.LOW) if number > 0 else None
 
+    @property
+    def step(self) -> SequenceStep | None:
+        """Place in a sequence; None without one.
+
+        Raises:
+            HalError: INVALID_ARGUMENT: a parameter has a wrong type.
+        """
+        identifier = self.parameters.get("sequence_id", 0)
+        if not isinstance(identifier, int | str):
+            raise invalid_argument(f"parameter 'sequence_id' is {identifier!r}; expected a number or a text")
+        is_start, is_end = (bool(_number(self.parameters, f"sequence_{name}")) for name in ("start", "end"))
+        return SequenceStep(identifier, is_start, is_end) if identifier else None
+
 
 @dataclass(frozen=True, slots=True)
 class OutputTensor:
-    """Output of a response. `data`: its bytes."""
+    """Output of a response. `data`: its bytes. `part`: where they have been written, if they are not returned."""
 
     name: str
     datatype: str
     shape: tuple[int, ...]
     data: Bytes
+    part: Part | None = None
 
 
 def version_number(name: str, version: str) -> int | None:
@@ -289,7 +313,22 @@ def requested_output(name: str, parameters: Parameters) -> RequestedOutput:
     Raises:
         HalError: INVALID_ARGUMENT: a parameter has a wrong type.
     """
-    return RequestedOutput(name, max(0, _number(parameters, "classification")))
+    return RequestedOutput(name, max(0, _number(parameters, "classification")), shared_part(parameters))
+
+
+def shared_part(parameters: Parameters) -> Part | None:
+    """Return the part of shared memory that parameters of a tensor name; None without one.
+
+    Raises:
+        HalError: INVALID_ARGUMENT: a parameter has a wrong type.
+    """
+    region = parameters.get("shared_memory_region")
+    if region is None:
+        return None
+    if not isinstance(region, str):
+        raise invalid_argument(f"parameter 'shared_memory_region' is {region!r}; expected a text")
+    offset, size = (_number(parameters, f"shared_memory_{name}") for name in ("offset", "byte_size"))
+    return Part(region, offset, size)
 
 
 def _number(parameters: Parameters, name: str) -> int:
@@ -311,7 +350,7 @@ def typed_bytes(tensor: str, datatype_: str, values: Sequence[object]) -> Bytes:
     try:
         given = np.asarray(values)
         array = given.astype(dtype)
-        is_exact = dtype.kind == "f" or bool(np.all(array == given))
+        is_exact = given.dtype.kind in "biuf" and (dtype.kind == "f" or bool(np.all(array == given)))
     except (TypeError, ValueError, OverflowError):  # such as texts, or lists of different lengths
         is_exact = False
     if not is_exact:

@@ -19,7 +19,7 @@ from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.unread_responses import UnreadResponses
 from nnhal_service.request_id import request_id
 from nnhal_service.requests.service_parts import ServiceParts
-from nnhal_service.rpc.burst_stream import OpenStreams
+from nnhal_service.rpc.burst_stream import OpenStreams, StreamCall, until_disconnected
 from nnhal_service.rpc.servicer import GrpcCall, ServicerBase, UnaryCall, execution_config
 from nnhal_service.sessions.cancellation_scope import CancellationScope
 from nnhal_service.sessions.session import Session
@@ -33,12 +33,6 @@ _STREAM = "Burst.Stream"
 """Name of the method, for metrics and logs of the calls of a stream."""
 _UNCOUNTED: AbstractContextManager[object] = nullcontext()
 """Context in which an error is sent: it is too small to count."""
-
-
-class _StreamCall(GrpcCall):
-    """Execution on a stream, which has a thread of its own."""
-
-    is_stream = True
 
 
 class _NamedTarget:
@@ -67,8 +61,8 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
         super().__init__(parts)
         self._unread = unread
         self._count_error = count_error
-        self._streams = OpenStreams(parts)
-        self.end_unbound_streams = self._streams.end_unbound
+        self.streams = OpenStreams(parts)
+        self.end_unbound_streams = self.streams.end_unbound
 
     @handler()
     def ExecuteSynchronously(self, request: ExecuteRequest, context: grpc.ServicerContext) -> types_pb2.ExecutionResult:
@@ -96,10 +90,10 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
             executions.cancel()
         deadline_ns = call_deadline(context)
         named = _NamedTarget()
-        with self._streams.open(context) as stream:
-            for encoded in _until_disconnected(requests, context):
+        with self.streams.open(context) as stream:
+            for encoded in until_disconnected(requests, context):
                 stream.begin_call()
-                call = _StreamCall("stream", len(encoded), context, deadline_ns, executions.next())
+                call = StreamCall("stream", len(encoded), context, deadline_ns, executions.next())
                 request = read_stream_run(encoded) or _read_request(encoded)
                 try:
                     session = self._sessions.get(named.session_of(request), context)
@@ -169,14 +163,3 @@ def _read_request(encoded: bytes) -> RunCall | BurstRequest:
         raise invalid_argument(f"the request cannot be decoded: {error}") from None
     request: prepared_model_pb2.RunRequest | BurstRequest = getattr(message, message.WhichOneof("call") or "execute")
     return run_call(request) if isinstance(request, prepared_model_pb2.RunRequest) else request
-
-
-def _until_disconnected(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-    """Yield requests until the stream ends. gRPC raises various exceptions when the client disconnects."""
-    try:
-        yield from requests
-    except HalError:
-        raise
-    except Exception:
-        if context.is_active():
-            raise

@@ -1,4 +1,4 @@
-"""Streams of the Burst service: how many may be open, and when they end."""
+"""Streams of executions: how many may be open, and when they end."""
 
 import threading
 from collections.abc import Iterator
@@ -6,11 +6,19 @@ from contextlib import contextmanager
 
 import grpc
 
+from nnhal.errors import HalError
 from nnhal_service.grpc_support.call_context import abort_call
 from nnhal_service.identity.identity import client_name
 from nnhal_service.requests.service_parts import ServiceParts
+from nnhal_service.rpc.servicer import GrpcCall
 from nnhal_service.sessions.client_slots import ClientSlots
 from nnhal_service.sessions.session import STOPPING, Session, stopping
+
+
+class StreamCall(GrpcCall):
+    """Execution on a stream, which has a thread of its own."""
+
+    is_stream = True
 
 
 class ServedStream:
@@ -110,3 +118,14 @@ class OpenStreams:
             unbound = [stream for stream in self._streams if not stream.is_bound]
         for stream in unbound:
             stream.end(STOPPING)
+
+
+def until_disconnected(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+    """Yield requests until the stream ends. gRPC raises various exceptions when the client disconnects."""
+    try:
+        yield from requests
+    except HalError:
+        raise
+    except Exception:
+        if context.is_active():
+            raise

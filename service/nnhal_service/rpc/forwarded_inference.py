@@ -24,6 +24,9 @@ class ForwardedInferenceServicer(InferenceServicer):
         self._sessions.authentication.account(credential, caller.peer)
         return self._guests.of(credential, caller.peer)
 
+    def _user(self, context: grpc.ServicerContext) -> int | None:
+        return IdentifiedCaller.of_call(context).user
+
 
 def private_server(folder: Path, threads: ThreadPoolExecutor, options: list[tuple[str, int]]) -> grpc.Server:
     """Return a server at the socket, without services."""

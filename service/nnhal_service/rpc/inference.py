@@ -1,29 +1,37 @@
 """GRPCInferenceService: the Open Inference Protocol over gRPC."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
+from typing import NamedTuple
 
 import grpc
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from nnhal.errors import invalid_argument
+from nnhal.errors import HalError, invalid_argument
 from nnhal.inference import open_inference_pb2 as messages
 from nnhal.inference import open_inference_pb2_grpc
 from nnhal.run_messages import field_head, scan_fields
-from nnhal.types import Bytes
+from nnhal.types import Bytes, ErrorKind, ErrorStatus
 from nnhal.version import __version__
 from nnhal_driver.scheduling.deadline import Deadline
 from nnhal_service.grpc_support.call_context import call_deadline
+from nnhal_service.grpc_support.errors import status_of
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.unread_responses import UnreadResponses
+from nnhal_service.open_inference.guest_model import GuestModel
 from nnhal_service.open_inference.guests import Guest, Guests
 from nnhal_service.open_inference.model_run import ModelRun
+from nnhal_service.open_inference.sequences import Sequence, initial_states
+from nnhal_service.open_inference.shared_memory import Part, Region, SharedRegions
+from nnhal_service.open_inference.statistics import STAGES, ModelStatistics, StageTimes
 from nnhal_service.open_inference.translation import (
     BACKEND,
     EXTENSIONS,
     PLATFORM,
     READY,
     SERVER_NAME,
+    SHARED_MEMORY,
     InferRequest,
     InputTensor,
     OutputTensor,
@@ -32,19 +40,23 @@ from nnhal_service.open_inference.translation import (
     index_row,
     quantization,
     requested_output,
+    shared_part,
     typed_bytes,
     unknown_repository,
     version_number,
 )
 from nnhal_service.repository.access import require_management, require_model
-from nnhal_service.repository.repository import Repository
+from nnhal_service.repository.repository import unknown_model
 from nnhal_service.repository.served_model import NamedTensor, ServedModel
 from nnhal_service.requests.service_parts import ServiceParts
-from nnhal_service.rpc.servicer import ServicerBase, UnaryCall
+from nnhal_service.rpc.burst_stream import OpenStreams, StreamCall, until_disconnected
+from nnhal_service.rpc.servicer import GrpcCall, ServicerBase, UnaryCall
+from nnhal_service.sessions.cancellation_scope import CancellationScope
 
 _LENGTH_DELIMITED = 2
 _RAW_INPUT = messages.ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER << 3 | _LENGTH_DELIMITED
 _RAW_OUTPUT = messages.ModelInferResponse.RAW_OUTPUT_CONTENTS_FIELD_NUMBER << 3 | _LENGTH_DELIMITED
+_STREAM_RESPONSE = messages.ModelStreamInferResponse.INFER_RESPONSE_FIELD_NUMBER << 3 | _LENGTH_DELIMITED
 _CONTENTS = {
     **dict.fromkeys(("INT8", "INT16", "INT32"), "int_contents"),
     **dict.fromkeys(("UINT8", "UINT16", "UINT32"), "uint_contents"),
@@ -54,27 +66,33 @@ _CONTENTS = {
 """Fields of typed contents by datatype. FP16 has none: it is always raw."""
 
 
+class InferenceHost(NamedTuple):
+    """Parts of a service that the protocol needs.
+
+    Attributes:
+        is_ready: returns whether the service serves, and the models that it loads at the start are loaded.
+        shares_memory: whether clients may register shared memory.
+    """
+
+    guests: Guests
+    unread: UnreadResponses
+    streams: OpenStreams
+    is_ready: Callable[[], bool]
+    shares_memory: bool
+    statistics: ModelStatistics
+
+
 class InferenceServicer(ServicerBase, open_inference_pb2_grpc.GRPCInferenceServiceServicer):
     """Servicer of GRPCInferenceService.
 
     Args:
-        parts: sessions, limits and the meter of calls.
-        is_ready: returns whether the service serves, and the models that it loads at the start are loaded.
+        host: the parts of the service that the protocol needs.
     """
 
-    def __init__(
-        self,
-        parts: ServiceParts,
-        repository: Repository,
-        guests: Guests,
-        unread: UnreadResponses,
-        is_ready: Callable[[], bool],
-    ) -> None:
+    def __init__(self, parts: ServiceParts, host: InferenceHost) -> None:
         super().__init__(parts)
-        self._repository = repository
-        self._guests = guests
-        self._unread = unread
-        self._is_ready = is_ready
+        self._guests, self._unread, self._streams, self._is_ready, self._shares_memory, self._statistics = host
+        self._repository = self._guests.repository
 
     def _guest(self, context: grpc.ServicerContext) -> Guest:
         credential, _ = self._sessions.authentication.admit(context)
@@ -120,7 +138,8 @@ class InferenceServicer(ServicerBase, open_inference_pb2_grpc.GRPCInferenceServi
     ) -> messages.ServerMetadataResponse:
         """Return name, version and extensions."""
         self._guest(context)
-        return messages.ServerMetadataResponse(name=SERVER_NAME, version=__version__, extensions=EXTENSIONS)
+        extensions = (*EXTENSIONS, *([SHARED_MEMORY] if self._shares_memory else []))
+        return messages.ServerMetadataResponse(name=SERVER_NAME, version=__version__, extensions=extensions)
 
     @handler(is_public=True)
     def ModelMetadata(
@@ -139,23 +158,128 @@ class InferenceServicer(ServicerBase, open_inference_pb2_grpc.GRPCInferenceServi
     @handler(raw=True, is_public=True)
     def ModelInfer(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         """Run a model."""
-        call = UnaryCall("inference", len(request), context)
         guest = self._guest(context)
+        response = self._infer(UnaryCall("inference", len(request), context), guest, request)
+        self._unread.count(guest.session.token, context, len(response))
+        return response
+
+    def _infer(self, call: GrpcCall, guest: Guest, request: bytes) -> bytes:
+        """Run a model, and return the encoded response."""
+        times = StageTimes(call.received_ns)
         infer = read_infer_request(request)
         version = version_number(infer.model, infer.version)
         model = guest.model(infer.model, version, infer.priority, self._patience_s(Deadline(call.deadline_ns)))
-        session = guest.session
-        self._parts.begin_execution(call, session, model.prepared, infer.timeout_ns)
-        with call, call.running(session, self._quota):
-            run = ModelRun.of(model, infer)
-            result = run.execute(call)
-            response = encode_response(run, infer, run.response(result))
-            self._limits.require("message_bytes", len(response), "the response has")
-            call.note(result, len(response))
-        self._unread.count(session.token, context, len(response))
+        step = infer.step if model.served.model.states else None
+        is_success = False
+        try:
+            with guest.sequences.step(model, step) if step is not None else nullcontext() as sequence:
+                response = self._run_model(call, guest, sequence or model, infer, times)
+            is_success = True
+        finally:
+            self._statistics.count(model.served.name, model.served.version, times, is_success=is_success)
         return response
 
+    def _run_model(
+        self, call: GrpcCall, guest: Guest, target: Sequence | GuestModel, infer: InferRequest, times: StageTimes
+    ) -> bytes:
+        """Run a model with the states of a sequence, which it changes, or with the initial ones."""
+        sequence = target if isinstance(target, Sequence) else None
+        model = target.model if isinstance(target, Sequence) else target
+        session = guest.session
+        self._parts.begin_execution(call, session, model.prepared, infer.timeout_ns)
+        shared = sum(tensor.data.size for tensor in infer.inputs if isinstance(tensor.data, Part))
+        with call, call.running(session, self._quota), self._quota.reserve(session, shared, "the inputs"):
+            states = initial_states(model) if sequence is None else sequence.states
+            run = ModelRun.of(model, infer, states, guest.regions)
+            times.end("compute_input")
+            result = run.execute(call)
+            times.end("compute_infer")
+            response = encode_response(run, infer, run.response(result, guest.regions))
+            self._limits.require("message_bytes", len(response), "the response has")
+            call.note(result, len(response))
+            times.end_with_queue("compute_output", call.queued_ns)
+        if sequence is not None:
+            sequence.states = run.states(result)
+        return response
+
+    @handler(raw=True, is_public=True, pool="bursts")
+    def ModelStreamInfer(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        """Run models, one after the other. A request that fails has its error as response; the stream goes on."""
+        executions = CancellationScope()
+        if not context.add_callback(executions.cancel):
+            executions.cancel()
+        deadline_ns = call_deadline(context)
+        with self._streams.open(context) as stream:
+            for request in until_disconnected(requests, context):
+                stream.begin_call()
+                guest = self._guest(context)
+                stream.bind(guest.session)
+                call = StreamCall("inference", len(request), context, deadline_ns, executions.next())
+                try:
+                    response = stream_response(self._infer(call, guest, request))
+                except HalError as error:
+                    response = stream_error(error)
+                with self._unread.sending(guest.session, context, len(response)):
+                    yield response
+                stream.end_call()
+
     # ---- Extensions of Triton ---------------------------------------------------------------------------
+
+    @handler(is_public=True)
+    def ModelStatistics(
+        self, request: messages.ModelStatisticsRequest, context: grpc.ServicerContext
+    ) -> messages.ModelStatisticsResponse:
+        """Return what this worker has counted: of a version, of a model, or of all models that the caller may use."""
+        account = self._guest(context).session.account
+        version = version_number(request.name, request.version)
+        if request.name:
+            require_model(account, request.name)
+        entries = [entry for entry in self._repository.index() if account.rules.may_use(entry.name)]
+        chosen = [entry for entry in entries if entry.name == (request.name or entry.name)]
+        chosen = [entry for entry in chosen if version is None or entry.version == version]
+        if request.name and not chosen:
+            raise unknown_model(request.name, "is not found" if version is None else f"has no version {version}")
+        stats = (_statistics(entry.name, entry.version, self._statistics) for entry in chosen)
+        return messages.ModelStatisticsResponse(model_stats=stats)
+
+    @handler(is_public=True)
+    def SystemSharedMemoryRegister(
+        self, request: messages.SystemSharedMemoryRegisterRequest, context: grpc.ServicerContext
+    ) -> messages.SystemSharedMemoryRegisterResponse:
+        """Register a region of the client's user."""
+        regions = self._regions(context)
+        region = Region(request.name, request.key, request.offset, request.byte_size)
+        regions.register(region, self._user(context))
+        return messages.SystemSharedMemoryRegisterResponse()
+
+    @handler(is_public=True)
+    def SystemSharedMemoryUnregister(
+        self, request: messages.SystemSharedMemoryUnregisterRequest, context: grpc.ServicerContext
+    ) -> messages.SystemSharedMemoryUnregisterResponse:
+        """Forget a region, or all of them."""
+        self._regions(context).unregister(request.name)
+        return messages.SystemSharedMemoryUnregisterResponse()
+
+    @handler(is_public=True)
+    def SystemSharedMemoryStatus(
+        self, request: messages.SystemSharedMemoryStatusRequest, context: grpc.ServicerContext
+    ) -> messages.SystemSharedMemoryStatusResponse:
+        """Return a region, or all of them."""
+        status = messages.SystemSharedMemoryStatusResponse.RegionStatus
+        found = self._regions(context).status(request.name)
+        regions = {region.name: status(**region._asdict()) for region in found}
+        return messages.SystemSharedMemoryStatusResponse(regions=regions)
+
+    def _regions(self, context: grpc.ServicerContext) -> SharedRegions:
+        guest = self._guest(context)
+        if not self._shares_memory:
+            reason = "the service does not use shared memory of clients; its operator can allow it with --models-shm"
+            raise HalError(ErrorStatus.GENERAL_FAILURE, reason, kind=ErrorKind.UNIMPLEMENTED)
+        return guest.regions
+
+    def _user(self, context: grpc.ServicerContext) -> int | None:
+        """Return the user who calls, if it is one of this machine."""
+        return self._sessions.authentication.user(context.peer())
 
     @handler(is_public=True)
     def ModelConfig(
@@ -252,19 +376,23 @@ def _parse(encoded: bytes) -> messages.ModelInferRequest:
 def _to_request(message: messages.ModelInferRequest, raw: list[Bytes] | None) -> InferRequest:
     if raw is None:
         raw = [np.frombuffer(value, np.uint8) for value in message.raw_input_contents]
-    if raw and len(raw) != len(message.inputs):
+    parameters = [plain_parameters(tensor.parameters) for tensor in message.inputs]
+    parts = [shared_part(each) for each in parameters]
+    count = parts.count(None)
+    if raw and len(raw) != count:
         raise invalid_argument(
-            f"expected {len(message.inputs)} raw input contents, one for each input, got {len(raw)}; contents field "
+            f"expected {count} raw input contents, one for each input that has them, got {len(raw)}; contents field "
             "must not be specified when using raw_input_contents"
         )
     inputs = []
-    for index, tensor in enumerate(message.inputs):
+    contents = iter(raw)
+    for tensor, part in zip(message.inputs, parts, strict=True):
         if raw and tensor.HasField("contents"):
             raise invalid_argument(
                 f"contents field must not be specified when using raw_input_contents for '{tensor.name}' for model "
                 f"'{message.model_name}'"
             )
-        data = raw[index] if raw else _typed(tensor)
+        data = part or (next(contents) if raw else _typed(tensor))
         inputs.append(InputTensor(tensor.name, tensor.datatype, tuple(tensor.shape), data))
     return InferRequest(
         message.model_name,
@@ -300,10 +428,40 @@ def encode_response(run: ModelRun, request: InferRequest, tensors: Iterable[Outp
     message = messages.ModelInferResponse(model_name=served.name, model_version=str(served.version), id=request.id)
     parts: list[bytes | memoryview] = [b""]
     for tensor in tensors:
-        message.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
-        parts += (field_head(_RAW_OUTPUT, tensor.data.size), tensor.data.data)
+        entry = message.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
+        if tensor.part is not None:
+            entry.parameters["shared_memory_region"].string_param = tensor.part.region
+            entry.parameters["shared_memory_byte_size"].int64_param = tensor.part.size
+            entry.parameters["shared_memory_offset"].int64_param = tensor.part.offset
+            parts.append(field_head(_RAW_OUTPUT, 0))  # clients find the others by their positions
+        else:
+            parts += (field_head(_RAW_OUTPUT, tensor.data.size), tensor.data.data)
     parts[0] = message.SerializeToString()
     return b"".join(parts)
+
+
+def stream_response(response: bytes) -> bytes:
+    """Return the message of a stream with an encoded response."""
+    return b"".join((field_head(_STREAM_RESPONSE, len(response)), response))
+
+
+def stream_error(error: HalError) -> bytes:
+    """Return the message of a stream about a request that has failed."""
+    return messages.ModelStreamInferResponse(error_message=status_of(error)[1]).SerializeToString()
+
+
+def _statistics(name: str, version: int, statistics: ModelStatistics) -> messages.ModelStatistics:
+    counts = statistics.of(name, version)
+    durations = {stage: messages.StatisticDuration(count=counts.counts[stage], ns=counts.ns[stage]) for stage in STAGES}
+    number = counts.counts["success"]
+    return messages.ModelStatistics(
+        name=name,
+        version=str(version),
+        last_inference=counts.last_ms,
+        inference_count=number,
+        execution_count=number,
+        inference_stats=messages.InferStatistics(**durations),
+    )
 
 
 def _tensor_metadata(spec: NamedTensor) -> messages.ModelMetadataResponse.TensorMetadata:

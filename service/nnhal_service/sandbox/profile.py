@@ -15,6 +15,7 @@ import nnhal_service
 from nnhal.address import Address
 from nnhal_service.identity.jwks import is_url
 from nnhal_service.log import event
+from nnhal_service.open_inference.shared_memory import FOLDER as SHARED_MEMORY
 from nnhal_service.settings import Settings, split_device
 from nnhal_service.tcp_port import is_ip
 from nnhal_service.tls.folders import is_shared, replacement_folders
@@ -92,11 +93,12 @@ def profile_of(settings: Settings, listen: Sequence[str], temporary: Path) -> Sa
     folders += [settings.record] if settings.record is not None else []
     for folder in folders:
         _create(folder)
+    shared = [SHARED_MEMORY] if settings.models_shm else []
     return SandboxProfile(
         system=_absolute([*map(Path, _SYSTEM), *(Path("/etc", name) for name in _CONFIGURATION)]),
         readable=_absolute([*_python(), *_plugins(settings), *_followed(_replaced_files(settings, tls=bool(tcp)))]),
         writable=_absolute([*folders, temporary]),
-        devices=_absolute([*map(Path, _DEVICES), *_gpus(settings), *settings.sandbox_paths]),
+        devices=_absolute([*map(Path, _DEVICES), *_gpus(settings), *shared, *settings.sandbox_paths]),
         socket_folders=_absolute([Path(address.path).parent for address in addresses if address.kind == "unix"]),
         # gRPC binds a free port of ::1, to find out whether the machine has IPv6
         ports=None if is_any else tuple(sorted(ports | {0} if tcp else ())),

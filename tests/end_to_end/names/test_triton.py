@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.end_to_end.support.service_process import http_address, start_service, stop_service
+from tests.service.repository.counting import counting
 from tests.service.repository.model_files import adding, put
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -25,7 +26,9 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     put(folder / "models/add/1/model.tflite", adding(1))
     put(folder / "models/add/config.toml", b'labels = ["cat", "dog"]')
     put(folder / "models/broken.tflite", b"no model")
-    service = start_service(folder, "--models", str(folder / "models"), "--http-listen", "127.0.0.1:0")
+    put(folder / "models/count.tflite", counting())
+    options = ("--models", str(folder / "models"), "--models-shm", "--http-listen", "127.0.0.1:0")
+    service = start_service(folder, *options)
     program = Path(__file__).with_name("triton_program.py")
     command = [str(PYTHON), "-P", str(program), service.target, http_address(service), "add"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
@@ -67,7 +70,8 @@ def test_errors(seen: dict[str, Any]) -> None:
 
 
 def test_repository(seen: dict[str, Any]) -> None:
-    add, broken = seen["index"]
+    add, broken, count = seen["index"]
+    assert count["state"] == "READY"
     assert add == {"name": "add", "version": "1", "state": "READY"}
     assert (broken["state"], "TFL3" in broken["reason"]) == ("UNAVAILABLE", True)
     assert seen["unloaded"][:2] == [False, "StatusCode.UNAVAILABLE"]
@@ -105,3 +109,23 @@ def test_http_errors_and_repository(seen: dict[str, Any]) -> None:
     }
     assert http["shape"][1] == seen["shape"][1]
     assert (http["unloaded"][:2], http["loaded"]) == ([False, "503"], True)
+
+
+@pytest.mark.parametrize("transport", ["gRPC", "HTTP"])
+def test_extensions(seen: dict[str, Any], transport: str) -> None:
+    seen = seen if transport == "gRPC" else seen["http"]
+    extensions = seen["extensions"]
+    assert extensions["sequence"] == [[1, 2], [2, 4], [3, 6]]
+    assert "must specify the START flag" in extensions["unstarted"][1]
+    assert extensions["shared"] == [1, 2, 2, 3]
+    assert "already in manager" in extensions["again"][0]
+    assert "Unable to find system shared memory region: 'tensors'" in extensions["unregistered"][0]
+    assert "Unable to open shared memory region" in extensions["missing"][0]
+    assert not seen["regions"]
+    assert seen["statistics"] == {"name": "add", "version": "1", "counted": True}
+
+
+def test_stream(seen: dict[str, Any]) -> None:
+    first, error, last = seen["stream"]
+    assert (first, last) == ([1, 2], [2, 4])
+    assert "model 'other' is not found" in error

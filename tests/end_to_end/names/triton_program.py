@@ -16,6 +16,7 @@ import tritonclient.grpc.aio as triton_aio  # type: ignore[import-not-found]
 import tritonclient.http as triton_http  # type: ignore[import-not-found]
 import tritonclient.http.aio as triton_http_aio  # type: ignore[import-not-found]
 from tritonclient.utils import InferenceServerException  # type: ignore[import-not-found]
+from tritonclient.utils import shared_memory as shm
 
 ADDRESS, HTTP_ADDRESS, MODEL = sys.argv[1:]
 SEEN: dict[str, Any] = {}
@@ -33,6 +34,52 @@ def failure(call: Any, *arguments: Any, **options: Any) -> list[str]:
     except InferenceServerException as error:
         return [str(error.status()), error.message()]
     return []
+
+
+def use_extensions(module: ModuleType, client: Any) -> dict[str, Any]:
+    """Use the extensions that both transports have in the same form, and return what they say."""
+    steps = [{"sequence_start": True}, {}, {"sequence_end": True}]
+    counted = [client.infer("count", [request(module)], sequence_id=7, **step).as_numpy("y").tolist() for step in steps]
+    seen: dict[str, Any] = {
+        "sequence": counted,
+        "unstarted": failure(client.infer, "count", [request(module)], sequence_id=7),
+    }
+    region = shm.create_shared_memory_region("tensors", "/nnhal-triton-test", 16)
+    try:
+        shm.set_shared_memory_region(region, [np.array([1, 2], np.float32)])
+        client.register_system_shared_memory("tensors", "/nnhal-triton-test", 16)
+        value, output = module.InferInput("x", [2], "FP32"), module.InferRequestedOutput("y")
+        value.set_shared_memory("tensors", 8)
+        output.set_shared_memory("tensors", 8, offset=8)
+        client.infer(MODEL, [value], outputs=[output])
+        seen["shared"] = shm.get_contents_as_numpy(region, np.float32, [4]).tolist()
+        seen["again"] = failure(client.register_system_shared_memory, "tensors", "/nnhal-triton-test", 16)[1:]
+        client.unregister_system_shared_memory("tensors")
+        seen["unregistered"] = failure(client.infer, MODEL, [value])[1:]
+    finally:
+        shm.destroy_shared_memory_region(region)
+    seen["missing"] = failure(client.register_system_shared_memory, "tensors", "/nnhal-triton-test", 16)[1:]
+    return seen
+
+
+def use_stream(client: triton.InferenceServerClient) -> None:
+    results: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    client.start_stream(lambda result, error: results.put(error or result))
+    client.async_stream_infer("count", [request(triton)], sequence_id=9, sequence_start=True)
+    client.async_stream_infer("other", [request(triton)])
+    client.async_stream_infer("count", [request(triton)], sequence_id=9, sequence_end=True)
+    first, second, third = (results.get(timeout=60) for _ in range(3))
+    client.stop_stream()
+    SEEN["stream"] = [first.as_numpy("y").tolist(), second.message(), third.as_numpy("y").tolist()]
+
+
+def statistics(rows: Any) -> dict[str, Any]:
+    (row,) = rows
+    return {
+        "name": row["name"],
+        "version": row["version"],
+        "counted": int(row["inference_stats"]["success"]["count"]) > 0,
+    }
 
 
 def use(client: triton.InferenceServerClient) -> None:
@@ -61,6 +108,10 @@ def use(client: triton.InferenceServerClient) -> None:
     wrong = triton.InferInput("x", [3], "FP32")
     wrong.set_data_from_numpy(np.zeros(3, np.float32))
     SEEN["shape"] = failure(client.infer, MODEL, [wrong])
+    SEEN["extensions"] = use_extensions(triton, client)
+    SEEN["regions"] = client.get_system_shared_memory_status(as_json=True).get("regions", {})
+    SEEN["statistics"] = statistics(client.get_inference_statistics(MODEL, "1", as_json=True)["model_stats"])
+    use_stream(client)
     client.unload_model(MODEL)
     SEEN["unloaded"] = [client.is_model_ready(MODEL), *failure(client.infer, MODEL, [value])]
     client.load_model(MODEL)
@@ -101,6 +152,9 @@ def use_http(client: triton_http.InferenceServerClient) -> None:
     wrong = triton_http.InferInput("x", [3], "FP32")
     wrong.set_data_from_numpy(np.zeros(3, np.float32))
     seen["shape"] = failure(client.infer, MODEL, [wrong])
+    seen["extensions"] = use_extensions(triton_http, client)
+    seen["regions"] = client.get_system_shared_memory_status()
+    seen["statistics"] = statistics(client.get_inference_statistics(MODEL, "1")["model_stats"])
     client.unload_model(MODEL)
     seen["unloaded"] = [client.is_model_ready(MODEL), *failure(client.infer, MODEL, [value])]
     client.load_model(MODEL)

@@ -1,5 +1,6 @@
 """The Open Inference Protocol over gRPC: its calls, requests that do not fit, and identities."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,13 @@ from nnhal.inference.open_inference_pb2_grpc import GRPCInferenceServiceStub
 from nnhal.types import AnyArray
 from nnhal_service.identity.policy import IdentityRules, Policy
 from nnhal_service.identity.tokens import token_digest
+from nnhal_service.open_inference.sequences import MAX_SEQUENCES
+from nnhal_service.open_inference.shared_memory import FOLDER, Part
 from nnhal_service.rpc.inference import read_infer_request
 from nnhal_service.server import Server
 from nnhal_service.settings import Settings
 from tests.nnhal.tflite.build import Op, Tensor, build, options
+from tests.service.repository.counting import counting
 from tests.service.repository.model_files import adding, put
 
 Infer = messages.ModelInferRequest
@@ -42,8 +46,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     put(folder / "add/config.toml", b'labels = ["cat", "dog"]')
     put(folder / "wide.tflite", wide())
     put(folder / "quantized.tflite", quantized())
+    put(folder / "count.tflite", counting())
     put(folder / "broken.tflite", b"no model")
-    settings = Settings(listen=("127.0.0.1:0",), cache_bytes=0, models=folder, models_poll_s=1e6)
+    settings = Settings(listen=("127.0.0.1:0",), cache_bytes=0, models=folder, models_poll_s=1e6, models_shm=True)
     with Server(settings) as running:
         yield running
 
@@ -145,7 +150,7 @@ TIMEOUT.parameters["timeout"].string_param = "soon"
         (NO_INPUT, None, "expected 1 inputs but got 0 inputs for model 'add'"),
         (OTHER_INPUT, None, "unexpected inference input 'z' for model 'add'"),
         (OTHER_OUTPUT, None, "unexpected inference output 'z' for model 'add'"),
-        (TWO_RAW, None, "expected 1 raw input contents, one for each input, got 2"),
+        (TWO_RAW, None, "expected 1 raw input contents, one for each input that has them, got 2"),
         (BOTH, None, "contents field must not be specified when using raw_input_contents"),
         (WRONG_FIELD, None, "has int_contents; expected fp32_contents"),
         (TOO_LARGE, None, "has a value that is not of UINT8"),
@@ -163,12 +168,14 @@ def test_request_that_does_not_fit(
 def test_raw_contents_are_not_copied() -> None:
     encoded = infer_request(ONES).SerializeToString()
     (tensor,) = read_infer_request(encoded).inputs
+    assert not isinstance(tensor.data, Part)
     assert np.shares_memory(tensor.data, np.frombuffer(encoded, np.uint8))
 
 
 @pytest.mark.parametrize("extra", [b"\x40\x01", b"\xfa\x7f\x01a"])
 def test_unknown_fields_are_skipped(extra: bytes) -> None:
     (tensor,) = read_infer_request(infer_request(ONES).SerializeToString() + extra).inputs
+    assert not isinstance(tensor.data, Part)
     assert tensor.data.tobytes() == ONES.tobytes()
 
 
@@ -177,7 +184,9 @@ def test_repository(stub: GRPCInferenceServiceStub) -> None:
         models = stub.RepositoryIndex(messages.RepositoryIndexRequest()).models
         return {f"{model.name}/{model.version}": model.state for model in models}
 
-    states = {"add/1": "READY", "add/3": "READY", "broken/1": "UNAVAILABLE", "quantized/1": "READY", "wide/1": "READY"}
+    states = dict.fromkeys(("add/1", "add/3", "count/1", "quantized/1", "wide/1"), "READY") | {
+        "broken/1": "UNAVAILABLE"
+    }
     assert index() == states
     ready = stub.RepositoryIndex(messages.RepositoryIndexRequest(ready=True)).models
     assert "broken" not in {model.name for model in ready}
@@ -234,3 +243,157 @@ def test_identities(tmp_path: Path) -> None:
             assert caught.value.code() == code
         stub.RepositoryModelUnload(unload, metadata=b)
         assert stub.ServerLive(messages.ServerLiveRequest()).live
+
+
+def counted(stub: GRPCInferenceServiceStub, **parameters: Any) -> float:
+    return output(stub.ModelInfer(step_request(**parameters)))[0]
+
+
+def step_request(**parameters: Any) -> Infer:
+    request = infer_request(ONES, "count")
+    for name, value in parameters.items():
+        kind = "bool" if isinstance(value, bool) else "string" if isinstance(value, str) else "int64"
+        setattr(request.parameters[f"sequence_{name}"], f"{kind}_param", value)
+    return request
+
+
+def test_sequences_keep_their_states(stub: GRPCInferenceServiceStub) -> None:
+    assert [counted(stub), counted(stub)] == [1, 1]
+    assert counted(stub, id=7, start=True) == 1
+    assert counted(stub, id="seven", start=True) == 1
+    assert [counted(stub, id=7), counted(stub, id=7), counted(stub, id="seven")] == [2, 3, 2]
+    with pytest.raises(grpc.RpcError, match="unexpected shape"):
+        wrong = step_request(id=7)
+        wrong.inputs[0].shape[0] = 3
+        stub.ModelInfer(wrong)
+    assert counted(stub, id=7, end=True) == 4
+    with pytest.raises(grpc.RpcError, match="sequence 7 to model 'count' must specify the START flag"):
+        counted(stub, id=7)
+    assert counted(stub, id="seven", start=True, end=True) == 1
+
+
+def test_sequences_are_bounded(stub: GRPCInferenceServiceStub) -> None:
+    for number in range(1, MAX_SEQUENCES + 1):
+        counted(stub, id=number, start=True)
+    with pytest.raises(grpc.RpcError, match="limit sequences"):
+        counted(stub, id=MAX_SEQUENCES + 1, start=True)
+    for number in range(1, MAX_SEQUENCES + 1):
+        counted(stub, id=number, end=True)
+
+
+def test_stream_goes_on_after_an_error(stub: GRPCInferenceServiceStub) -> None:
+    requests = [step_request(id=1, start=True), infer_request(ONES, "other"), step_request(id=1, end=True)]
+    first, second, third = stub.ModelStreamInfer(iter(requests))
+    assert (output(first.infer_response)[0], output(third.infer_response)[0]) == (1, 2)
+    assert (second.error_message, second.HasField("infer_response")) == (
+        "INVALID_ARGUMENT: model 'other' is not found",
+        False,
+    )
+
+
+def test_statistics(stub: GRPCInferenceServiceStub) -> None:
+    def read(**fields: str) -> list[messages.ModelStatistics]:
+        return list(stub.ModelStatistics(messages.ModelStatisticsRequest(**fields)).model_stats)
+
+    (before,) = read(name="add", version="3")
+    stub.ModelInfer(infer_request(ONES))
+    with pytest.raises(grpc.RpcError):
+        stub.ModelInfer(infer_request(np.ones(3, np.float32)))
+    (after,) = read(name="add", version="3")
+    old, new = before.inference_stats, after.inference_stats
+    stages = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output")
+    assert [getattr(new, name).count - getattr(old, name).count for name in stages] == [1] * 6
+    assert (after.inference_count - before.inference_count, after.last_inference > 0) == (1, True)
+    assert new.success.ns - old.success.ns >= new.compute_infer.ns - old.compute_infer.ns > 0
+    assert [(each.name, each.version) for each in read(name="add")] == [("add", "1"), ("add", "3")]
+    assert {each.name for each in read()} == {"add", "broken", "count", "quantized", "wide"}
+    for fields in ({"name": "other"}, {"name": "add", "version": "2"}):
+        with pytest.raises(grpc.RpcError) as caught:
+            read(**fields)
+        assert caught.value.code() == grpc.StatusCode.NOT_FOUND
+
+
+@pytest.fixture
+def region(stub: GRPCInferenceServiceStub) -> Iterator[Path]:
+    """Yield the file of a region named "tensors", whose first 8 bytes are two ones, and whose next 8 are free."""
+    path = FOLDER / f"nnhal-test-{os.getpid()}"
+    path.write_bytes(ONES.tobytes() + bytes(8))
+    register = messages.SystemSharedMemoryRegisterRequest
+    stub.SystemSharedMemoryRegister(register(name="tensors", key=f"/{path.name}", byte_size=16))
+    yield path
+    stub.SystemSharedMemoryUnregister(messages.SystemSharedMemoryUnregisterRequest())
+    path.unlink()
+
+
+def shared_request(region: str = "tensors", offset: int = 8, size: int = 8) -> Infer:
+    """Return a request whose input is at the beginning of a region, and its output elsewhere."""
+    request = Infer(model_name="add", model_version="1")
+    tensors = (request.inputs.add(name="x", datatype="FP32", shape=[2]), request.outputs.add(name="y"))
+    for tensor, start, length in zip(tensors, (0, offset), (8, size), strict=True):
+        tensor.parameters["shared_memory_region"].string_param = region
+        tensor.parameters["shared_memory_offset"].int64_param = start
+        tensor.parameters["shared_memory_byte_size"].int64_param = length
+    return request
+
+
+def test_shared_memory(stub: GRPCInferenceServiceStub, region: Path) -> None:
+    response = stub.ModelInfer(shared_request())
+    (described,) = response.outputs
+    assert described.parameters["shared_memory_region"].string_param == "tensors"
+    assert list(response.raw_output_contents) == [b""]
+    assert np.frombuffer(region.read_bytes(), np.float32).tolist() == [1, 1, 2, 2]
+    status = stub.SystemSharedMemoryStatus(messages.SystemSharedMemoryStatusRequest())
+    assert {name: (each.key, each.byte_size) for name, each in status.regions.items()} == {
+        "tensors": (f"/{region.name}", 16)
+    }
+
+
+@pytest.mark.parametrize(
+    ("request_", "text"),
+    [
+        (shared_request("other"), "Unable to find system shared memory region: 'other'"),
+        (shared_request(offset=12), "Invalid offset"),
+        (shared_request(offset=-8), "Invalid offset"),
+        (shared_request(offset=2**62), "Invalid offset"),
+        (shared_request(size=4), r"for output 'y' \(4 bytes\) should be at least 8 bytes"),
+    ],
+    ids=lambda value: "" if isinstance(value, Infer) else None,
+)
+def test_shared_memory_that_does_not_fit(
+    stub: GRPCInferenceServiceStub, region: Path, request_: Infer, text: str
+) -> None:
+    before = region.read_bytes()
+    with pytest.raises(grpc.RpcError, match=text):
+        stub.ModelInfer(request_)
+    assert region.read_bytes() == before
+
+
+def test_region_that_its_client_truncates(stub: GRPCInferenceServiceStub, region: Path) -> None:
+    os.truncate(region, 4)
+    with pytest.raises(grpc.RpcError, match="has become smaller"):
+        stub.ModelInfer(shared_request())
+    assert stub.ServerLive(messages.ServerLiveRequest()).live
+
+
+@pytest.mark.parametrize("key", ["", "/", "..", "/../passwd", "a/b", "/dev/shm/x", "none", "a" * 300])
+def test_key_of_no_region(stub: GRPCInferenceServiceStub, key: str) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        stub.SystemSharedMemoryRegister(messages.SystemSharedMemoryRegisterRequest(name="bad", key=key, byte_size=1))
+    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_region_too_large_twice_or_a_link(stub: GRPCInferenceServiceStub, region: Path) -> None:
+    link = region.with_name(f"{region.name}-link")
+    link.symlink_to(region)
+    register = messages.SystemSharedMemoryRegisterRequest
+    try:
+        for request, text in (
+            (register(name="tensors", key=region.name, byte_size=16), "already in manager"),
+            (register(name="large", key=region.name, byte_size=17), "it has 16 bytes"),
+            (register(name="far", key=region.name, offset=2**63, byte_size=2**63), "it has 16 bytes"),
+            (register(name="link", key=link.name, byte_size=16), "Unable to open shared memory region"),
+        ):
+            with pytest.raises(grpc.RpcError, match=text):
+                stub.SystemSharedMemoryRegister(request)
+    finally:
+        link.unlink()

@@ -90,14 +90,15 @@ class ReloadingAccess:
             find_rights(self._authentication, caller) if self._authentication.is_enabled else read_only_rights(caller)
         )
 
-    def identify(self, caller: HttpCaller) -> IdentifiedCaller:
-        """Return who uses models by name. What it may do is decided by the worker that it calls.
+    def identify(self, caller: HttpCaller, *, with_user: bool = False) -> IdentifiedCaller:
+        """Return who uses models by name, and its user if asked. The worker that it calls decides what it may do.
 
         Raises:
             HalError: GENERAL_FAILURE of kind UNAUTHENTICATED: it presents something that is not valid.
         """
         self._refresh()
-        return IdentifiedCaller(self._authentication.identify(caller.context).identity, caller.peer)
+        identity = self._authentication.identify(caller.context).identity
+        return IdentifiedCaller(identity, caller.peer, self._authentication.user(caller.peer) if with_user else None)
 
     def _create(self, settings: Settings) -> Authentication:
         authentication = create_authentication(settings, self._count)

@@ -19,7 +19,7 @@ from nnhal.admin.plain import to_plain
 from nnhal.errors import HalError, invalid_argument
 from nnhal.inference import open_inference_pb2 as messages
 from nnhal_service.grpc_support.errors import status_of
-from nnhal_service.identity.http_caller import HttpCaller, IdentifiedCaller
+from nnhal_service.identity.http_caller import IdentifiedCaller
 from nnhal_service.operating.admin.actions import AdminError
 from nnhal_service.operating.web.access import http_caller
 from nnhal_service.operating.web.inference.bodies import (
@@ -48,6 +48,7 @@ _MAX_FIELDS_BYTES = 65536
 """Largest body of a request that runs no model."""
 _DECODERS = 2
 """Number of bodies that are decoded or encoded at once: their values take more memory than their bytes."""
+_NEEDS_USER = "SystemSharedMemoryRegister"
 _HEADER_LENGTH = "inference-header-content-length"
 _STATUSES = {
     grpc.StatusCode.INVALID_ARGUMENT: 400,
@@ -62,8 +63,8 @@ _STATUSES = {
 }
 """HTTP statuses of errors; 500 for others."""
 
-Identify: TypeAlias = Callable[[HttpCaller], IdentifiedCaller]
-"""Returns who calls. Raises HalError if its credentials are invalid. Thread safe."""
+Identify: TypeAlias = Callable[..., IdentifiedCaller]
+"""Returns who calls, see `ReloadingAccess.identify`. Thread safe."""
 Handler: TypeAlias = Callable[[Request, bytes], Awaitable[Response]]
 """Returns the response of a request, whose body it gets."""
 Fields: TypeAlias = Mapping[str, Json]
@@ -116,16 +117,28 @@ def _config(message: messages.ModelConfigResponse) -> Json:
     return content
 
 
+def _regions(message: messages.SystemSharedMemoryStatusResponse) -> Json:
+    return [to_plain(region) for region in message.regions.values()]
+
+
 _NAMED = {"name": "model_name"}
+_REGIONS = f"{PREFIX}/systemsharedmemory"
 ENDPOINTS = (
     Endpoint("GET", PREFIX, "ServerMetadata"),
     Endpoint("GET", f"{PREFIX}/health/ready", "ServerReady"),
+    Endpoint("GET", f"{PREFIX}/models/stats", "ModelStatistics"),  # before a model of this name
     Endpoint("GET", _MODEL, "ModelMetadata", _metadata),
     Endpoint("GET", f"{_MODEL}/ready", "ModelReady"),
+    Endpoint("GET", f"{_MODEL}/stats", "ModelStatistics"),
     Endpoint("GET", f"{_MODEL}/config", "ModelConfig", _config),
     Endpoint("POST", f"{PREFIX}/repository/index", "RepositoryIndex", lambda message: to_plain(message)["models"]),
     Endpoint("POST", f"{PREFIX}/repository/models/{{name}}/load", "RepositoryModelLoad", renamed=_NAMED),
     Endpoint("POST", f"{PREFIX}/repository/models/{{name}}/unload", "RepositoryModelUnload", renamed=_NAMED),
+    Endpoint("GET", f"{_REGIONS}/status", "SystemSharedMemoryStatus", _regions),
+    Endpoint("GET", f"{_REGIONS}/region/{{name}}/status", "SystemSharedMemoryStatus", _regions),
+    Endpoint("POST", f"{_REGIONS}/region/{{name}}/register", "SystemSharedMemoryRegister"),
+    Endpoint("POST", f"{_REGIONS}/unregister", "SystemSharedMemoryUnregister"),
+    Endpoint("POST", f"{_REGIONS}/region/{{name}}/unregister", "SystemSharedMemoryUnregister"),
 )
 """Those but the requests to run models. Paths of a model may have /versions/VERSION behind its name."""
 
@@ -197,7 +210,8 @@ class InferenceEndpoints:
 
     async def _call(self, request: Request, method: str, message: Message | bytes, *, is_bound: bool = True) -> bytes:
         """Call a worker for the caller of a request."""
-        caller = await to_thread.run_sync(self._identify, http_caller(request))  # keys of tokens may come from a URL
+        identify = partial(self._identify, http_caller(request), with_user=method == _NEEDS_USER)
+        caller = await to_thread.run_sync(identify)  # keys of tokens may come from a URL
         encoded = message if isinstance(message, bytes) else message.SerializeToString()
         return await self._calls.call(Call(method, encoded, caller, is_bound))
 

@@ -150,23 +150,22 @@ _FIELDS = {bool: "bool_param", int: "int64_param", str: "string_param", float: "
 
 def write_infer_response(message: messages.ModelInferResponse, request: JsonRequest) -> tuple[bytes, int | None]:
     """Return the body of a response, and the size of its JSON if tensors follow it."""
-    contents = iter(message.raw_output_contents)
     outputs, tail = [], []
-    for tensor in message.outputs:
+    for tensor, content in zip(message.outputs, message.raw_output_contents, strict=True):
         parameters = plain_parameters(tensor.parameters)
         output: dict[str, Json] = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
         if _REGION in parameters:
             pass
         elif request.binary.get(tensor.name, request.is_binary):
-            tail.append(next(contents))
-            parameters[_BINARY_SIZE] = len(tail[-1])
+            tail.append(content)
+            parameters[_BINARY_SIZE] = len(content)
         elif tensor.datatype == "BYTES":
-            output["data"] = [text.decode("utf-8", "replace") for text in decode_texts(next(contents))]
+            output["data"] = [text.decode("utf-8", "replace") for text in decode_texts(content)]
         else:
-            output["data"] = np.frombuffer(next(contents), DATATYPES[tensor.datatype]).tolist()
+            output["data"] = np.frombuffer(content, DATATYPES[tensor.datatype]).tolist()
         outputs.append(output | ({"parameters": parameters} if parameters else {}))
-    content = {"model_name": message.model_name, "model_version": message.model_version, "outputs": outputs}
+    described = {"model_name": message.model_name, "model_version": message.model_version, "outputs": outputs}
     if message.id:
-        content["id"] = message.id
-    head = json.dumps(content).encode()
+        described["id"] = message.id
+    head = json.dumps(described).encode()
     return b"".join((head, *tail)), len(head) if tail else None

@@ -105,7 +105,7 @@ class WorkerCalls:
         if not self._workers:
             raise AdminError("no worker is ready")
         self._turns += 1
-        number = crc32(client_name(*call.caller).encode()) if call.is_bound else self._turns
+        number = crc32(client_name(call.caller.identity, call.caller.peer).encode()) if call.is_bound else self._turns
         return list(self._workers.values())[number % len(self._workers)]
 
     async def _refresh(self) -> None:
