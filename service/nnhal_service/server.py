@@ -209,7 +209,7 @@ class Server:
         for name, service in SERVICES.items():
             service.add_to_server(servicers[name], registrar)
         if self.repository is not None:
-            guests = Guests(sessions, self.repository, quota, parts.calls)
+            guests = Guests(parts, self.repository)
             shares_memory, streams = self.settings.models_shm, burst_servicer.streams
             host = InferenceHost(guests, unread, streams, lambda: self._is_ready, shares_memory, ModelStatistics())
             add_GRPCInferenceServiceServicer_to_server(InferenceServicer(parts, host), registrar)

@@ -11,16 +11,16 @@ from typing import NamedTuple
 
 from nnhal.types import Priority
 from nnhal_service.identity.identity import Credential, client_name
-from nnhal_service.metrics.calls import CallMeter
 from nnhal_service.open_inference.guest_model import GuestModel
 from nnhal_service.open_inference.sequences import Sequences
 from nnhal_service.open_inference.shared_memory import SharedRegions
 from nnhal_service.repository.access import require_model
 from nnhal_service.repository.repository import Repository
 from nnhal_service.repository.served_model import ServedModel
+from nnhal_service.requests.service_parts import ServiceParts
+from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_quota import MemoryQuota
 from nnhal_service.sessions.session import Session
-from nnhal_service.sessions.session_registry import SessionRegistry
 
 IDLE_S = 60.0
 """Seconds after its last call until a guest may be ended."""
@@ -35,11 +35,11 @@ class _ModelKey(NamedTuple):
 class Guest:
     """Session of a client of the protocol, with the models, sequences and shared memory that it uses. Thread safe."""
 
-    def __init__(self, session: Session, repository: Repository, quota: MemoryQuota) -> None:
+    def __init__(self, session: Session, repository: Repository, quota: MemoryQuota, limits: Limits) -> None:
         self.session = session
         self.used_s = time.monotonic()
-        self.regions = SharedRegions()
-        self.sequences = Sequences(lambda size: quota.reserve(session, size, "the sequence"))
+        self.regions = SharedRegions(limits)
+        self.sequences = Sequences(limits, lambda size: quota.reserve(session, size, "the sequence"))
         self._repository = repository
         self._quota = quota
         self._models: dict[_ModelKey, GuestModel] = {}
@@ -90,11 +90,9 @@ class Guests:
         repository: the models by name.
     """
 
-    def __init__(self, sessions: SessionRegistry, repository: Repository, quota: MemoryQuota, meter: CallMeter) -> None:
-        self._sessions = sessions
+    def __init__(self, parts: ServiceParts, repository: Repository) -> None:
+        self._parts = parts
         self.repository = repository
-        self._quota = quota
-        self._meter = meter
         self._guests: dict[str, Guest] = {}
         self._lock = threading.Lock()
         self._swept_s = time.monotonic()
@@ -120,11 +118,11 @@ class Guests:
         with self._lock:
             guest = self._guests.get(client)
             if guest is None or guest.session.closed:
-                session = self._sessions.open(credential.identity, credential, peer)
-                self._meter.count_session(session)
+                session = self._parts.sessions.open(credential.identity, credential, peer)
+                self._parts.calls.count_session(session)
                 session.client = "open inference protocol"
                 session.log_opened()
-                guest = self._guests[client] = Guest(session, self.repository, self._quota)
+                guest = self._guests[client] = Guest(session, self.repository, self._parts.quota, self._parts.limits)
         return guest
 
     def _sweep(self, now_s: float) -> None:
@@ -139,4 +137,4 @@ class Guests:
             for client, _ in idle:
                 del self._guests[client]
         for _, guest in idle:
-            self._sessions.end(guest.session, "it has not been used")
+            self._parts.sessions.end(guest.session, "it has not been used")

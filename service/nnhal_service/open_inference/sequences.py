@@ -7,15 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from nnhal.errors import invalid_argument, limit_exceeded
+from nnhal.errors import invalid_argument
 from nnhal.types import AnyArray
 from nnhal_service.open_inference.guest_model import GuestModel
+from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_quota import Reservation
 
 IDLE_S = 60.0
 """Seconds after its last request until a sequence may be ended."""
-MAX_SEQUENCES = 64
-"""Number of sequences of one client."""
 
 
 class SequenceStep(NamedTuple):
@@ -49,7 +48,10 @@ class Sequences:
         reserve: counts bytes as memory of the client.
     """
 
-    def __init__(self, reserve: Callable[[int], Reservation], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, limits: Limits, reserve: Callable[[int], Reservation], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._limits = limits
         self._reserve = reserve
         self._clock = clock
         self._sequences: dict[tuple[str, int | str], Sequence] = {}
@@ -92,8 +94,7 @@ class Sequences:
     def _start(self, key: tuple[str, int | str], model: GuestModel, now_s: float) -> Sequence:
         for idle in [each for each, sequence in self._sequences.items() if self._is_idle(sequence, now_s)]:
             del self._sequences[idle]
-        if len(self._sequences) >= MAX_SEQUENCES:
-            raise limit_exceeded("sequences", f"the client has {MAX_SEQUENCES} sequences")
+        self._limits.require("sequences", len(self._sequences) + 1, "the client would have")
         states = initial_states(model)
         memory = self._reserve(sum(state.nbytes for state in states))
         sequence = self._sequences[key] = Sequence(model, states, memory, now_s)

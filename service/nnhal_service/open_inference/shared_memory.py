@@ -11,14 +11,13 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
-from nnhal.errors import HalError, invalid_argument, limit_exceeded
+from nnhal.errors import HalError, invalid_argument
 from nnhal.types import Bytes, ErrorKind, ErrorStatus
 from nnhal_driver.mapped_memory import allocate
 from nnhal_service.identity.accounts import permission_denied
+from nnhal_service.sessions.limits import Limits
 
 FOLDER = Path("/dev/shm")
-MAX_REGIONS = 64
-"""Number of regions of one client."""
 _KEY = re.compile(r"/?(?!\.{1,2}$)[^/\0]{1,255}")
 
 
@@ -52,7 +51,8 @@ class _File:
 class SharedRegions:
     """Regions of one client. Thread safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
         self._regions: dict[str, tuple[Region, _File]] = {}
 
     def register(self, region: Region, user: int | None) -> None:
@@ -65,8 +65,7 @@ class SharedRegions:
             raise permission_denied("shared memory is for clients on the same machine, whose user the service can see")
         if region.name in self._regions:
             raise invalid_argument(f"shared memory region '{region.name}' already in manager")
-        if len(self._regions) >= MAX_REGIONS:
-            raise limit_exceeded("shared_memory_regions", f"the client has {MAX_REGIONS} shared memory regions")
+        self._limits.require("shared", len(self._regions) + 1, "the client would have")
         if not _KEY.fullmatch(region.key):
             raise invalid_argument(f"invalid key {region.key!r} of a shared memory region; expected the name of one")
         flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK

@@ -106,8 +106,13 @@ LIMITS = {
         Limit("data_requests", 256, "requests", TRANSIENT, "Requests that one data connection has defined."),
         Limit("defined_requests", 1000, "requests", TRANSIENT, "Requests that one session has defined over gRPC."),
         Limit(
-            "burst_streams", 192, "streams", TRANSIENT, "Open Burst.Streams of the service, shared as `sessions` are."
+            "burst_streams",
+            192,
+            "streams",
+            TRANSIENT,
+            "Open Burst.Streams and ModelStreamInfers of the service, shared as `sessions` are.",
         ),
+        Limit("sequences", 64, "sequences", TRANSIENT, "Sequences of requests of one client to models by name."),
         Limit("queued_preparations", 256, "preparations", TRANSIENT, "Preparations of a device in the queue."),
         Limit("preparation_seconds", 600, "seconds", MISSED, "One preparation, including its time in the queue."),
         Limit("queued_executions", 1024, "executions", TRANSIENT, "Executions of a device in the queue."),

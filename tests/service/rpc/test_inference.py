@@ -1,6 +1,7 @@
 """The Open Inference Protocol over gRPC: its calls, requests that do not fit, and identities."""
 
 import os
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,10 @@ from nnhal.inference.open_inference_pb2_grpc import GRPCInferenceServiceStub
 from nnhal.types import AnyArray
 from nnhal_service.identity.policy import IdentityRules, Policy
 from nnhal_service.identity.tokens import token_digest
-from nnhal_service.open_inference.sequences import MAX_SEQUENCES
 from nnhal_service.open_inference.shared_memory import FOLDER, Part
 from nnhal_service.rpc.inference import read_infer_request
 from nnhal_service.server import Server
+from nnhal_service.sessions.limits import LIMITS
 from nnhal_service.settings import Settings
 from tests.nnhal.tflite.build import Op, Tensor, build, options
 from tests.service.repository.counting import counting
@@ -273,11 +274,11 @@ def test_sequences_keep_their_states(stub: GRPCInferenceServiceStub) -> None:
 
 
 def test_sequences_are_bounded(stub: GRPCInferenceServiceStub) -> None:
-    for number in range(1, MAX_SEQUENCES + 1):
+    for number in range(1, LIMITS["sequences"].default + 1):
         counted(stub, id=number, start=True)
     with pytest.raises(grpc.RpcError, match="limit sequences"):
-        counted(stub, id=MAX_SEQUENCES + 1, start=True)
-    for number in range(1, MAX_SEQUENCES + 1):
+        counted(stub, id=LIMITS["sequences"].default + 1, start=True)
+    for number in range(1, LIMITS["sequences"].default + 1):
         counted(stub, id=number, end=True)
 
 
@@ -328,7 +329,7 @@ def region(stub: GRPCInferenceServiceStub) -> Iterator[Path]:
 def shared_request(region: str = "tensors", offset: int = 8, size: int = 8) -> Infer:
     """Return a request whose input is at the beginning of a region, and its output elsewhere."""
     request = Infer(model_name="add", model_version="1")
-    tensors = (request.inputs.add(name="x", datatype="FP32", shape=[2]), request.outputs.add(name="y"))
+    tensors: tuple[Any, ...] = (request.inputs.add(name="x", datatype="FP32", shape=[2]), request.outputs.add(name="y"))
     for tensor, start, length in zip(tensors, (0, offset), (8, size), strict=True):
         tensor.parameters["shared_memory_region"].string_param = region
         tensor.parameters["shared_memory_offset"].int64_param = start
@@ -397,3 +398,29 @@ def test_region_too_large_twice_or_a_link(stub: GRPCInferenceServiceStub, region
                 stub.SystemSharedMemoryRegister(request)
     finally:
         link.unlink()
+
+
+def mutated(randomness: random.Random) -> bytes:
+    """Return an encoded request of which a few bytes may be changed, cut out, or repeated."""
+    requests = (infer_request(ONES), step_request(id=1, start=True), shared_request(), Infer(model_name="add"))
+    encoded = bytearray(randomness.choice(requests).SerializeToString())
+    for _ in range(randomness.choice([1, 1, 2, 5])):
+        start = randomness.randrange(len(encoded) + 1)
+        replacement = (b"", randomness.randbytes(1), randomness.randbytes(4), encoded[:start])
+        encoded[start : start + randomness.randrange(6)] = randomness.choice(replacement)
+    return bytes(encoded)
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(100_000, marks=pytest.mark.nightly)])
+def test_mutated_requests(server: Server, stub: GRPCInferenceServiceStub, count: int) -> None:
+    randomness = random.Random(int(os.environ.get("NNHAL_SEED", "1")))
+    with grpc.insecure_channel(server.addresses[0]) as channel:
+        infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        for _ in range(count):
+            encoded = mutated(randomness)
+            try:
+                messages.ModelInferResponse.FromString(infer(encoded))
+            except grpc.RpcError as error:
+                expected = ("INVALID_ARGUMENT", "NOT_FOUND", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED")
+                assert error.code().name in expected, (error, encoded)
+    assert output(stub.ModelInfer(infer_request(ONES))) == [4, 4]
