@@ -11,7 +11,7 @@ from nnhal_driver.execution.execution_call import ExecutionCall
 from nnhal_driver.execution.request_binding import ValidRequest
 from nnhal_driver.execution.returned_values import DEFAULT_CONFIG, returned_request
 from nnhal_service.open_inference.guest_model import GuestModel
-from nnhal_service.open_inference.shared_memory import Part, SharedRegions
+from nnhal_service.open_inference.shared_memory import RegionPart, SharedRegions
 from nnhal_service.open_inference.translation import (
     InferRequest,
     OutputTensor,
@@ -42,7 +42,7 @@ class ModelRun:
         served = model.served
         inputs = order_inputs(served, request.inputs)
         outputs = output_positions(served, request.outputs)
-        data = [regions.read(each.data) if isinstance(each.data, Part) else each.data for each in inputs]
+        data = [regions.read(each.data) if isinstance(each.data, RegionPart) else each.data for each in inputs]
         values = [to_device(spec, each) for spec, each in zip(served.inputs, data, strict=True)]
         shapes = [tensor.shape for tensor in inputs]
         shapes += [state.initial.shape for state in served.model.states]
@@ -82,7 +82,7 @@ class ModelRun:
         return tensors
 
 
-def _share(tensor: OutputTensor, part: Part, regions: SharedRegions) -> OutputTensor:
+def _share(tensor: OutputTensor, part: RegionPart, regions: SharedRegions) -> OutputTensor:
     """Write an output to shared memory."""
     size = tensor.data.size
     if size > part.size:

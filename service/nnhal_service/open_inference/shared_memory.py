@@ -21,7 +21,7 @@ FOLDER = Path("/dev/shm")
 _KEY = re.compile(r"/?(?!\.{1,2}$)[^/\0]{1,255}")
 
 
-class Region(NamedTuple):
+class SharedRegion(NamedTuple):
     """Part of a file, as its client has registered it."""
 
     name: str
@@ -30,7 +30,7 @@ class Region(NamedTuple):
     byte_size: int
 
 
-class Part(NamedTuple):
+class RegionPart(NamedTuple):
     """Part of a region that a request names."""
 
     region: str
@@ -38,7 +38,7 @@ class Part(NamedTuple):
     size: int
 
 
-class _File:
+class _OpenFile:
     """Open file. It is closed when nothing uses it."""
 
     def __init__(self, descriptor: int) -> None:
@@ -53,9 +53,9 @@ class SharedRegions:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._regions: dict[str, tuple[Region, _File]] = {}
+        self._regions: dict[str, tuple[SharedRegion, _OpenFile]] = {}
 
-    def register(self, region: Region, user: int | None) -> None:
+    def register(self, region: SharedRegion, user: int | None) -> None:
         """Open a region of a user. It must be the user's own file: the service may be able to open those of others.
 
         Raises:
@@ -70,7 +70,7 @@ class SharedRegions:
             raise invalid_argument(f"invalid key {region.key!r} of a shared memory region; expected the name of one")
         flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         try:
-            file = _File(os.open(FOLDER / region.key.lstrip("/"), flags))
+            file = _OpenFile(os.open(FOLDER / region.key.lstrip("/"), flags))
         except OSError as error:
             raise invalid_argument(f"Unable to open shared memory region: '{region.key}': {error.strerror}") from None
         status = os.fstat(file.descriptor)
@@ -89,7 +89,7 @@ class SharedRegions:
         else:
             self._regions.clear()
 
-    def status(self, name: str) -> list[Region]:
+    def status(self, name: str) -> list[SharedRegion]:
         """Return a region, or all of them for "".
 
         Raises:
@@ -97,7 +97,7 @@ class SharedRegions:
         """
         return [self._find(name)[0]] if name else [region for region, _ in list(self._regions.values())]
 
-    def read(self, part: Part) -> Bytes:
+    def read(self, part: RegionPart) -> Bytes:
         """Return a copy of a part.
 
         Raises:
@@ -113,7 +113,7 @@ class SharedRegions:
         data.flags.writeable = False
         return data
 
-    def write(self, part: Part, data: Bytes) -> None:
+    def write(self, part: RegionPart, data: Bytes) -> None:
         """Write an output at the beginning of a part.
 
         Raises:
@@ -129,14 +129,14 @@ class SharedRegions:
                     f"cannot write to shared memory region '{part.region}': {error.strerror}"
                 ) from None
 
-    def _find(self, name: str) -> tuple[Region, _File]:
+    def _find(self, name: str) -> tuple[SharedRegion, _OpenFile]:
         found = self._regions.get(name)
         if found is None:
             reason = f"Unable to find system shared memory region: '{name}'"
             raise HalError(ErrorStatus.INVALID_ARGUMENT, reason, kind=ErrorKind.UNKNOWN_HANDLE)
         return found
 
-    def _locate(self, part: Part) -> tuple[_File, int]:
+    def _locate(self, part: RegionPart) -> tuple[_OpenFile, int]:
         region, file = self._find(part.region)
         if part.offset < 0 or part.size < 0 or part.offset + part.size > region.byte_size:
             raise invalid_argument(

@@ -13,7 +13,7 @@ import numpy as np
 from nnhal.errors import HalError, invalid_argument
 from nnhal.types import OMITTED, Bytes, ErrorKind, ErrorStatus, NamedModelState, Priority
 from nnhal_service.open_inference.sequences import SequenceStep
-from nnhal_service.open_inference.shared_memory import Part
+from nnhal_service.open_inference.shared_memory import RegionPart
 from nnhal_service.repository.repository import IndexEntry, unknown_model
 from nnhal_service.repository.served_model import NamedTensor, ServedModel
 
@@ -75,7 +75,7 @@ class InputTensor:
     name: str
     datatype: str
     shape: tuple[int, ...]
-    data: Bytes | Part
+    data: Bytes | RegionPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class RequestedOutput:
 
     name: str
     classes: int = 0
-    part: Part | None = None
+    part: RegionPart | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class OutputTensor:
     datatype: str
     shape: tuple[int, ...]
     data: Bytes
-    part: Part | None = None
+    part: RegionPart | None = None
 
 
 def version_number(name: str, version: str) -> int | None:
@@ -316,7 +316,7 @@ def requested_output(name: str, parameters: Parameters) -> RequestedOutput:
     return RequestedOutput(name, max(0, _number(parameters, "classification")), shared_part(parameters))
 
 
-def shared_part(parameters: Parameters) -> Part | None:
+def shared_part(parameters: Parameters) -> RegionPart | None:
     """Return the part of shared memory that parameters of a tensor name; None without one.
 
     Raises:
@@ -328,7 +328,7 @@ def shared_part(parameters: Parameters) -> Part | None:
     if not isinstance(region, str):
         raise invalid_argument(f"parameter 'shared_memory_region' is {region!r}; expected a text")
     offset, size = (_number(parameters, f"shared_memory_{name}") for name in ("offset", "byte_size"))
-    return Part(region, offset, size)
+    return RegionPart(region, offset, size)
 
 
 def _number(parameters: Parameters, name: str) -> int:

@@ -23,7 +23,7 @@ from nnhal_service.open_inference.guest_model import GuestModel
 from nnhal_service.open_inference.guests import Guest, Guests
 from nnhal_service.open_inference.model_run import ModelRun
 from nnhal_service.open_inference.sequences import Sequence, initial_states
-from nnhal_service.open_inference.shared_memory import Part, Region, SharedRegions
+from nnhal_service.open_inference.shared_memory import RegionPart, SharedRegion, SharedRegions
 from nnhal_service.open_inference.statistics import STAGES, ModelStatistics, StageTimes
 from nnhal_service.open_inference.translation import (
     BACKEND,
@@ -187,7 +187,7 @@ class InferenceServicer(ServicerBase, open_inference_pb2_grpc.GRPCInferenceServi
         model = target.model if isinstance(target, Sequence) else target
         session = guest.session
         self._parts.begin_execution(call, session, model.prepared, infer.timeout_ns)
-        shared = sum(tensor.data.size for tensor in infer.inputs if isinstance(tensor.data, Part))
+        shared = sum(tensor.data.size for tensor in infer.inputs if isinstance(tensor.data, RegionPart))
         with call, call.running(session, self._quota), self._quota.reserve(session, shared, "the inputs"):
             states = initial_states(model) if sequence is None else sequence.states
             run = ModelRun.of(model, infer, states, guest.regions)
@@ -248,7 +248,7 @@ class InferenceServicer(ServicerBase, open_inference_pb2_grpc.GRPCInferenceServi
     ) -> messages.SystemSharedMemoryRegisterResponse:
         """Register a region of the client's user."""
         regions = self._regions(context)
-        region = Region(request.name, request.key, request.offset, request.byte_size)
+        region = SharedRegion(request.name, request.key, request.offset, request.byte_size)
         regions.register(region, self._user(context))
         return messages.SystemSharedMemoryRegisterResponse()
 

@@ -8,7 +8,7 @@ import pytest
 
 from nnhal.errors import HalError
 from nnhal.types import ErrorKind
-from nnhal_service.open_inference.shared_memory import FOLDER, Part, Region, SharedRegions
+from nnhal_service.open_inference.shared_memory import FOLDER, RegionPart, SharedRegion, SharedRegions
 from nnhal_service.sessions.limits import Limits
 
 
@@ -24,7 +24,7 @@ def file() -> Iterator[Path]:
 def test_region_of_another_user(file: Path, user: int | None) -> None:
     regions = SharedRegions(Limits())
     with pytest.raises(HalError) as caught:
-        regions.register(Region("name", file.name, 0, 8), user)
+        regions.register(SharedRegion("name", file.name, 0, 8), user)
     assert caught.value.kind == ErrorKind.PERMISSION_DENIED
     assert regions.status("") == []
 
@@ -34,7 +34,7 @@ def test_folder_is_no_region() -> None:
     folder.mkdir()
     try:
         with pytest.raises(HalError):
-            SharedRegions(Limits()).register(Region("name", folder.name, 0, 0), os.getuid())
+            SharedRegions(Limits()).register(SharedRegion("name", folder.name, 0, 0), os.getuid())
     finally:
         folder.rmdir()
 
@@ -43,12 +43,12 @@ def test_regions_are_bounded_and_closed(file: Path) -> None:
     before = set(os.listdir("/proc/self/fd"))
     regions = SharedRegions(Limits({"shared": 2}))
     for name in ("first", "second"):
-        regions.register(Region(name, file.name, 0, 8), os.getuid())
+        regions.register(SharedRegion(name, file.name, 0, 8), os.getuid())
     with pytest.raises(HalError, match="limit shared"):
-        regions.register(Region("third", file.name, 0, 8), os.getuid())
+        regions.register(SharedRegion("third", file.name, 0, 8), os.getuid())
     regions.unregister("first")
     regions.unregister("first")
-    regions.register(Region("third", file.name, 2, 4), os.getuid())
-    assert regions.read(Part("third", 1, 3)).tobytes() == b"456"
+    regions.register(SharedRegion("third", file.name, 2, 4), os.getuid())
+    assert regions.read(RegionPart("third", 1, 3)).tobytes() == b"456"
     regions.unregister("")
     assert set(os.listdir("/proc/self/fd")) == before

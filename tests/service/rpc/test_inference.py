@@ -15,7 +15,7 @@ from nnhal.inference.open_inference_pb2_grpc import GRPCInferenceServiceStub
 from nnhal.types import AnyArray
 from nnhal_service.identity.policy import IdentityRules, Policy
 from nnhal_service.identity.tokens import token_digest
-from nnhal_service.open_inference.shared_memory import FOLDER, Part
+from nnhal_service.open_inference.shared_memory import FOLDER, RegionPart
 from nnhal_service.rpc.inference import read_infer_request
 from nnhal_service.server import Server
 from nnhal_service.sessions.limits import LIMITS
@@ -169,14 +169,14 @@ def test_request_that_does_not_fit(
 def test_raw_contents_are_not_copied() -> None:
     encoded = infer_request(ONES).SerializeToString()
     (tensor,) = read_infer_request(encoded).inputs
-    assert not isinstance(tensor.data, Part)
+    assert not isinstance(tensor.data, RegionPart)
     assert np.shares_memory(tensor.data, np.frombuffer(encoded, np.uint8))
 
 
 @pytest.mark.parametrize("extra", [b"\x40\x01", b"\xfa\x7f\x01a"])
 def test_unknown_fields_are_skipped(extra: bytes) -> None:
     (tensor,) = read_infer_request(infer_request(ONES).SerializeToString() + extra).inputs
-    assert not isinstance(tensor.data, Part)
+    assert not isinstance(tensor.data, RegionPart)
     assert tensor.data.tobytes() == ONES.tobytes()
 
 
@@ -415,7 +415,9 @@ def mutated(randomness: random.Random) -> bytes:
 def test_mutated_requests(server: Server, stub: GRPCInferenceServiceStub, count: int) -> None:
     randomness = random.Random(int(os.environ.get("NNHAL_SEED", "1")))
     with grpc.insecure_channel(server.addresses[0]) as channel:
-        infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        infer: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
+            "/inference.GRPCInferenceService/ModelInfer"
+        )
         for _ in range(count):
             encoded = mutated(randomness)
             try:
