@@ -39,6 +39,7 @@ from nnhal_service.recording.recorder import Recorder
 from nnhal_service.recording.shadow.sender import ShadowSender
 from nnhal_service.repository.model_folder import ModelFolder
 from nnhal_service.repository.model_loader import ModelLoader
+from nnhal_service.repository.pushed_files import PushedFiles
 from nnhal_service.repository.repository import Repository
 from nnhal_service.repository.shared_choices import SharedChoices
 from nnhal_service.requests.service_parts import ServiceParts
@@ -163,6 +164,10 @@ class Server:
         loads_ahead = hosting.is_shared or not hosting.is_supervised  # a worker of one client needs few of them
         return Repository(loader, SharedChoices(hosting.choices), self.settings.models_poll_s, loads_ahead=loads_ahead)
 
+    def _pushed_files(self) -> PushedFiles | None:
+        """Return the files that clients may push, if the operator lets them."""
+        return PushedFiles(self.repository) if self.repository is not None and self.settings.models_push else None
+
     def _register(self, parts: ServiceParts, cache_arguments: CacheArguments) -> None:
         """Add all services to the gRPC server."""
         sessions, limits, quota = parts.sessions, parts.limits, parts.quota
@@ -195,7 +200,7 @@ class Server:
             "Buffer": BufferServicer(parts),
             "Fence": FenceServicer(sessions, executor, self._timers),
             "MemoryService": MemoryServicer(parts, watchdogs["transfers"]),
-            "Models": ModelsServicer(parts, self.repository, self.metrics),
+            "Models": ModelsServicer(parts, self.repository, self._pushed_files(), self.metrics),
             "Cache": CacheServicer(parts, self.store, devices, cache_arguments),
         }
         check_of = partial(count_elements, limits=limits)

@@ -175,6 +175,9 @@ class Settings(BaseModel):
     """Number of saved models to prepare at start: the most used ones."""
     models: Annotated[Path | None, Option("FOLDER")] = None
     """Folder with the models that clients use by their names (docs/names.md). Default: none."""
+    models_push: Annotated[bool, Option()] = False
+    """Let clients push models into this folder, pull and remove them, as the policy says. The sandbox then lets workers
+    write the folder."""
     models_poll_s: Annotated[float, Option("S")] = Field(default=2.0, gt=0)
     """Seconds between two looks for changes of the folder with models."""
     models_shm: Annotated[bool, Option()] = False

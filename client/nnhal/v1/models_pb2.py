@@ -26,15 +26,15 @@ from nnhal.v1 import device_pb2 as nnhal_dot_v1_dot_device__pb2
 from nnhal.v1 import types_pb2 as nnhal_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15nnhal/v1/models.proto\x12\x08nnhal.v1\x1a\x15nnhal/v1/device.proto\x1a\x14nnhal/v1/types.proto\"e\n\nModelEntry\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12(\n\x05state\x18\x03 \x01(\x0e\x32\x19.nnhal.v1.NamedModelState\x12\x0e\n\x06reason\x18\x04 \x01(\t\"$\n\x11ListModelsRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\":\n\x12ListModelsResponse\x12$\n\x06models\x18\x01 \x03(\x0b\x32\x14.nnhal.v1.ModelEntry\"t\n\x18PrepareNamedModelRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x03\x12\x18\n\x0b\x64\x65\x61\x64line_ns\x18\x04 \x01(\x03H\x00\x88\x01\x01\x42\x0e\n\x0c_deadline_ns\"n\n\x19PrepareNamedModelResponse\x12 \n\x06notify\x18\x01 \x01(\x0b\x32\x10.nnhal.v1.Notify\x12/\n\x0b\x64\x65scription\x18\x02 \x01(\x0b\x32\x1a.nnhal.v1.ModelDescription\"\xe9\x01\n\x10ModelDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x0e\n\x06\x64\x65vice\x18\x03 \x01(\t\x12\x13\n\x0binput_names\x18\x04 \x03(\t\x12\x14\n\x0coutput_names\x18\x05 \x03(\t\x12\'\n\x06states\x18\x06 \x03(\x0b\x32\x17.nnhal.v1.ModelVariable\x12\x42\n\x18\x65xtension_name_to_prefix\x18\x07 \x03(\x0b\x32 .nnhal.v1.ExtensionNameAndPrefix\x12\x0e\n\x06labels\x18\x08 \x03(\t\"Y\n\rModelVariable\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0binput_index\x18\x02 \x01(\r\x12\x14\n\x0coutput_index\x18\x03 \x01(\r\x12\x0f\n\x07initial\x18\x04 \x01(\x0c\"1\n\x10LoadModelRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\x0c\n\x04name\x18\x02 \x01(\t\"\x13\n\x11LoadModelResponse\"3\n\x12UnloadModelRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\x0c\n\x04name\x18\x02 \x01(\t\"\x15\n\x13UnloadModelResponse*\xcf\x01\n\x0fNamedModelState\x12!\n\x1dNAMED_MODEL_STATE_UNSPECIFIED\x10\x00\x12\x1b\n\x17NAMED_MODEL_STATE_READY\x10\x01\x12\x1f\n\x1bNAMED_MODEL_STATE_AVAILABLE\x10\x02\x12\x1d\n\x19NAMED_MODEL_STATE_LOADING\x10\x03\x12\x1c\n\x18NAMED_MODEL_STATE_FAILED\x10\x04\x12\x1e\n\x1aNAMED_MODEL_STATE_UNLOADED\x10\x05\x32\xa7\x02\n\x06Models\x12\x41\n\x04List\x12\x1b.nnhal.v1.ListModelsRequest\x1a\x1c.nnhal.v1.ListModelsResponse\x12R\n\x07Prepare\x12\".nnhal.v1.PrepareNamedModelRequest\x1a#.nnhal.v1.PrepareNamedModelResponse\x12?\n\x04Load\x12\x1a.nnhal.v1.LoadModelRequest\x1a\x1b.nnhal.v1.LoadModelResponse\x12\x45\n\x06Unload\x12\x1c.nnhal.v1.UnloadModelRequest\x1a\x1d.nnhal.v1.UnloadModelResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15nnhal/v1/models.proto\x12\x08nnhal.v1\x1a\x15nnhal/v1/device.proto\x1a\x14nnhal/v1/types.proto\"e\n\nModelEntry\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12(\n\x05state\x18\x03 \x01(\x0e\x32\x19.nnhal.v1.NamedModelState\x12\x0e\n\x06reason\x18\x04 \x01(\t\"$\n\x11ListModelsRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\":\n\x12ListModelsResponse\x12$\n\x06models\x18\x01 \x03(\x0b\x32\x14.nnhal.v1.ModelEntry\"t\n\x18PrepareNamedModelRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x03\x12\x18\n\x0b\x64\x65\x61\x64line_ns\x18\x04 \x01(\x03H\x00\x88\x01\x01\x42\x0e\n\x0c_deadline_ns\"n\n\x19PrepareNamedModelResponse\x12 \n\x06notify\x18\x01 \x01(\x0b\x32\x10.nnhal.v1.Notify\x12/\n\x0b\x64\x65scription\x18\x02 \x01(\x0b\x32\x1a.nnhal.v1.ModelDescription\"\xe9\x01\n\x10ModelDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x0e\n\x06\x64\x65vice\x18\x03 \x01(\t\x12\x13\n\x0binput_names\x18\x04 \x03(\t\x12\x14\n\x0coutput_names\x18\x05 \x03(\t\x12\'\n\x06states\x18\x06 \x03(\x0b\x32\x17.nnhal.v1.ModelVariable\x12\x42\n\x18\x65xtension_name_to_prefix\x18\x07 \x03(\x0b\x32 .nnhal.v1.ExtensionNameAndPrefix\x12\x0e\n\x06labels\x18\x08 \x03(\t\"Y\n\rModelVariable\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0binput_index\x18\x02 \x01(\r\x12\x14\n\x0coutput_index\x18\x03 \x01(\r\x12\x0f\n\x07initial\x18\x04 \x01(\x0c\"1\n\x10LoadModelRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\x0c\n\x04name\x18\x02 \x01(\t\"\x13\n\x11LoadModelResponse\"3\n\x12UnloadModelRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\x0c\n\x04name\x18\x02 \x01(\t\"\x15\n\x13UnloadModelResponse\"r\n\x10PushModelRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x03\x12\x0e\n\x06memory\x18\x04 \x01(\x0c\x12\x13\n\x06\x63onfig\x18\x05 \x01(\x0cH\x00\x88\x01\x01\x42\t\n\x07_config\"$\n\x11PushModelResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\"B\n\x10PullModelRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x03\"D\n\x11PullModelResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x0e\n\x06memory\x18\x02 \x01(\x0c\x12\x0e\n\x06\x63onfig\x18\x03 \x01(\x0c\"D\n\x12RemoveModelRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x03\"\x15\n\x13RemoveModelResponse*\xcf\x01\n\x0fNamedModelState\x12!\n\x1dNAMED_MODEL_STATE_UNSPECIFIED\x10\x00\x12\x1b\n\x17NAMED_MODEL_STATE_READY\x10\x01\x12\x1f\n\x1bNAMED_MODEL_STATE_AVAILABLE\x10\x02\x12\x1d\n\x19NAMED_MODEL_STATE_LOADING\x10\x03\x12\x1c\n\x18NAMED_MODEL_STATE_FAILED\x10\x04\x12\x1e\n\x1aNAMED_MODEL_STATE_UNLOADED\x10\x05\x32\xf0\x03\n\x06Models\x12\x41\n\x04List\x12\x1b.nnhal.v1.ListModelsRequest\x1a\x1c.nnhal.v1.ListModelsResponse\x12R\n\x07Prepare\x12\".nnhal.v1.PrepareNamedModelRequest\x1a#.nnhal.v1.PrepareNamedModelResponse\x12?\n\x04Load\x12\x1a.nnhal.v1.LoadModelRequest\x1a\x1b.nnhal.v1.LoadModelResponse\x12\x45\n\x06Unload\x12\x1c.nnhal.v1.UnloadModelRequest\x1a\x1d.nnhal.v1.UnloadModelResponse\x12?\n\x04Push\x12\x1a.nnhal.v1.PushModelRequest\x1a\x1b.nnhal.v1.PushModelResponse\x12?\n\x04Pull\x12\x1a.nnhal.v1.PullModelRequest\x1a\x1b.nnhal.v1.PullModelResponse\x12\x45\n\x06Remove\x12\x1c.nnhal.v1.RemoveModelRequest\x1a\x1d.nnhal.v1.RemoveModelResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'nnhal.v1.models_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_NAMEDMODELSTATE']._serialized_start=987
-  _globals['_NAMEDMODELSTATE']._serialized_end=1194
+  _globals['_NAMEDMODELSTATE']._serialized_start=1372
+  _globals['_NAMEDMODELSTATE']._serialized_end=1579
   _globals['_MODELENTRY']._serialized_start=80
   _globals['_MODELENTRY']._serialized_end=181
   _globals['_LISTMODELSREQUEST']._serialized_start=183
@@ -57,6 +57,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_UNLOADMODELREQUEST']._serialized_end=961
   _globals['_UNLOADMODELRESPONSE']._serialized_start=963
   _globals['_UNLOADMODELRESPONSE']._serialized_end=984
-  _globals['_MODELS']._serialized_start=1197
-  _globals['_MODELS']._serialized_end=1492
+  _globals['_PUSHMODELREQUEST']._serialized_start=986
+  _globals['_PUSHMODELREQUEST']._serialized_end=1100
+  _globals['_PUSHMODELRESPONSE']._serialized_start=1102
+  _globals['_PUSHMODELRESPONSE']._serialized_end=1138
+  _globals['_PULLMODELREQUEST']._serialized_start=1140
+  _globals['_PULLMODELREQUEST']._serialized_end=1206
+  _globals['_PULLMODELRESPONSE']._serialized_start=1208
+  _globals['_PULLMODELRESPONSE']._serialized_end=1276
+  _globals['_REMOVEMODELREQUEST']._serialized_start=1278
+  _globals['_REMOVEMODELREQUEST']._serialized_end=1346
+  _globals['_REMOVEMODELRESPONSE']._serialized_start=1348
+  _globals['_REMOVEMODELRESPONSE']._serialized_end=1369
+  _globals['_MODELS']._serialized_start=1582
+  _globals['_MODELS']._serialized_end=2078
 # @@protoc_insertion_point(module_scope)

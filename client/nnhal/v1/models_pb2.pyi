@@ -382,3 +382,172 @@ class UnloadModelResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___UnloadModelResponse: _TypeAlias = UnloadModelResponse  # noqa: Y015
+
+@_typing.final
+class PushModelRequest(_message.Message):
+    """Arguments of Models.Push."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    MEMORY_FIELD_NUMBER: _builtins.int
+    CONFIG_FIELD_NUMBER: _builtins.int
+    session: _builtins.bytes
+    """Handle of the session, from SessionOpened.session."""
+    name: _builtins.str
+    """Name of the model."""
+    version: _builtins.int
+    """Version, which must be a new one. 0: one more than the largest."""
+    memory: _builtins.bytes
+    """Handle of the Memory object with the .tflite file."""
+    config: _builtins.bytes
+    """Configuration file of the model, in TOML, which replaces that of all versions. Absent: it stays."""
+    def __init__(
+        self,
+        *,
+        session: _builtins.bytes = ...,
+        name: _builtins.str = ...,
+        version: _builtins.int = ...,
+        memory: _builtins.bytes = ...,
+        config: _builtins.bytes | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_config", b"_config", "config", b"config"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_config", b"_config", "config", b"config", "memory", b"memory", "name", b"name", "session", b"session", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__config: _TypeAlias = _typing.Literal["config"]  # noqa: Y015
+    _WhichOneofArgType__config: _TypeAlias = _typing.Literal["_config", b"_config"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__config) -> _WhichOneofReturnType__config | None: ...
+
+Global___PushModelRequest: _TypeAlias = PushModelRequest  # noqa: Y015
+
+@_typing.final
+class PushModelResponse(_message.Message):
+    """Result of Models.Push."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """The new version."""
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PushModelResponse: _TypeAlias = PushModelResponse  # noqa: Y015
+
+@_typing.final
+class PullModelRequest(_message.Message):
+    """Arguments of Models.Pull."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    session: _builtins.bytes
+    """Handle of the session, from SessionOpened.session."""
+    name: _builtins.str
+    """Name of the model."""
+    version: _builtins.int
+    """Version. 0: the largest one."""
+    def __init__(
+        self,
+        *,
+        session: _builtins.bytes = ...,
+        name: _builtins.str = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "session", b"session", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PullModelRequest: _TypeAlias = PullModelRequest  # noqa: Y015
+
+@_typing.final
+class PullModelResponse(_message.Message):
+    """Result of Models.Pull."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    MEMORY_FIELD_NUMBER: _builtins.int
+    CONFIG_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """The version."""
+    memory: _builtins.bytes
+    """Handle of a new Memory object with the .tflite file."""
+    config: _builtins.bytes
+    """Configuration file of the model. Empty if there is none."""
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        memory: _builtins.bytes = ...,
+        config: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "memory", b"memory", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PullModelResponse: _TypeAlias = PullModelResponse  # noqa: Y015
+
+@_typing.final
+class RemoveModelRequest(_message.Message):
+    """Arguments of Models.Remove."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    session: _builtins.bytes
+    """Handle of the session, from SessionOpened.session."""
+    name: _builtins.str
+    """Name of the model."""
+    version: _builtins.int
+    """Version. 0: all of them, with the configuration."""
+    def __init__(
+        self,
+        *,
+        session: _builtins.bytes = ...,
+        name: _builtins.str = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "session", b"session", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveModelRequest: _TypeAlias = RemoveModelRequest  # noqa: Y015
+
+@_typing.final
+class RemoveModelResponse(_message.Message):
+    """Result of Models.Remove."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveModelResponse: _TypeAlias = RemoveModelResponse  # noqa: Y015

@@ -55,6 +55,21 @@ class ModelsStub:
                 request_serializer=nnhal_dot_v1_dot_models__pb2.UnloadModelRequest.SerializeToString,
                 response_deserializer=nnhal_dot_v1_dot_models__pb2.UnloadModelResponse.FromString,
                 _registered_method=True)
+        self.Push = channel.unary_unary(
+                '/nnhal.v1.Models/Push',
+                request_serializer=nnhal_dot_v1_dot_models__pb2.PushModelRequest.SerializeToString,
+                response_deserializer=nnhal_dot_v1_dot_models__pb2.PushModelResponse.FromString,
+                _registered_method=True)
+        self.Pull = channel.unary_unary(
+                '/nnhal.v1.Models/Pull',
+                request_serializer=nnhal_dot_v1_dot_models__pb2.PullModelRequest.SerializeToString,
+                response_deserializer=nnhal_dot_v1_dot_models__pb2.PullModelResponse.FromString,
+                _registered_method=True)
+        self.Remove = channel.unary_unary(
+                '/nnhal.v1.Models/Remove',
+                request_serializer=nnhal_dot_v1_dot_models__pb2.RemoveModelRequest.SerializeToString,
+                response_deserializer=nnhal_dot_v1_dot_models__pb2.RemoveModelResponse.FromString,
+                _registered_method=True)
 
 
 class ModelsServicer:
@@ -90,6 +105,29 @@ class ModelsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Push(self, request, context):
+        """Adds a version of a model. It is there as a whole, or not at all. INVALID_ARGUMENT if the file cannot be imported,
+        PERMISSION_DENIED if the identity may not push the name or the service takes no models, RESOURCE_EXHAUSTED if a quota
+        is exceeded.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Pull(self, request, context):
+        """Returns the files of a version. PERMISSION_DENIED if the identity may not push the name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Remove(self, request, context):
+        """Removes versions of a model. Prepared models go on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ModelsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -112,6 +150,21 @@ def add_ModelsServicer_to_server(servicer, server):
                     servicer.Unload,
                     request_deserializer=nnhal_dot_v1_dot_models__pb2.UnloadModelRequest.FromString,
                     response_serializer=nnhal_dot_v1_dot_models__pb2.UnloadModelResponse.SerializeToString,
+            ),
+            'Push': grpc.unary_unary_rpc_method_handler(
+                    servicer.Push,
+                    request_deserializer=nnhal_dot_v1_dot_models__pb2.PushModelRequest.FromString,
+                    response_serializer=nnhal_dot_v1_dot_models__pb2.PushModelResponse.SerializeToString,
+            ),
+            'Pull': grpc.unary_unary_rpc_method_handler(
+                    servicer.Pull,
+                    request_deserializer=nnhal_dot_v1_dot_models__pb2.PullModelRequest.FromString,
+                    response_serializer=nnhal_dot_v1_dot_models__pb2.PullModelResponse.SerializeToString,
+            ),
+            'Remove': grpc.unary_unary_rpc_method_handler(
+                    servicer.Remove,
+                    request_deserializer=nnhal_dot_v1_dot_models__pb2.RemoveModelRequest.FromString,
+                    response_serializer=nnhal_dot_v1_dot_models__pb2.RemoveModelResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -223,6 +276,87 @@ class Models:
             '/nnhal.v1.Models/Unload',
             nnhal_dot_v1_dot_models__pb2.UnloadModelRequest.SerializeToString,
             nnhal_dot_v1_dot_models__pb2.UnloadModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Push(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nnhal.v1.Models/Push',
+            nnhal_dot_v1_dot_models__pb2.PushModelRequest.SerializeToString,
+            nnhal_dot_v1_dot_models__pb2.PushModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Pull(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nnhal.v1.Models/Pull',
+            nnhal_dot_v1_dot_models__pb2.PullModelRequest.SerializeToString,
+            nnhal_dot_v1_dot_models__pb2.PullModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Remove(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nnhal.v1.Models/Remove',
+            nnhal_dot_v1_dot_models__pb2.RemoveModelRequest.SerializeToString,
+            nnhal_dot_v1_dot_models__pb2.RemoveModelResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,6 +43,15 @@ class ModelsStub:
     """Loads the current files of a model, for all clients. If that fails, they keep what they have."""
     Unload: _grpc.UnaryUnaryMultiCallable[_models_pb2.UnloadModelRequest, _models_pb2.UnloadModelResponse]
     """Makes a model unavailable for new work, for all clients, until it is loaded. Prepared models go on."""
+    Push: _grpc.UnaryUnaryMultiCallable[_models_pb2.PushModelRequest, _models_pb2.PushModelResponse]
+    """Adds a version of a model. It is there as a whole, or not at all. INVALID_ARGUMENT if the file cannot be imported,
+    PERMISSION_DENIED if the identity may not push the name or the service takes no models, RESOURCE_EXHAUSTED if a quota
+    is exceeded.
+    """
+    Pull: _grpc.UnaryUnaryMultiCallable[_models_pb2.PullModelRequest, _models_pb2.PullModelResponse]
+    """Returns the files of a version. PERMISSION_DENIED if the identity may not push the name."""
+    Remove: _grpc.UnaryUnaryMultiCallable[_models_pb2.RemoveModelRequest, _models_pb2.RemoveModelResponse]
+    """Removes versions of a model. Prepared models go on."""
 
 @_typing.type_check_only
 class ModelsAsyncStub(ModelsStub):
@@ -59,6 +68,15 @@ class ModelsAsyncStub(ModelsStub):
     """Loads the current files of a model, for all clients. If that fails, they keep what they have."""
     Unload: _aio.UnaryUnaryMultiCallable[_models_pb2.UnloadModelRequest, _models_pb2.UnloadModelResponse]  # type: ignore[assignment]
     """Makes a model unavailable for new work, for all clients, until it is loaded. Prepared models go on."""
+    Push: _aio.UnaryUnaryMultiCallable[_models_pb2.PushModelRequest, _models_pb2.PushModelResponse]  # type: ignore[assignment]
+    """Adds a version of a model. It is there as a whole, or not at all. INVALID_ARGUMENT if the file cannot be imported,
+    PERMISSION_DENIED if the identity may not push the name or the service takes no models, RESOURCE_EXHAUSTED if a quota
+    is exceeded.
+    """
+    Pull: _aio.UnaryUnaryMultiCallable[_models_pb2.PullModelRequest, _models_pb2.PullModelResponse]  # type: ignore[assignment]
+    """Returns the files of a version. PERMISSION_DENIED if the identity may not push the name."""
+    Remove: _aio.UnaryUnaryMultiCallable[_models_pb2.RemoveModelRequest, _models_pb2.RemoveModelResponse]  # type: ignore[assignment]
+    """Removes versions of a model. Prepared models go on."""
 
 class ModelsServicer(metaclass=_abc_1.ABCMeta):
     """Models that clients use by their names, without sending them. A service without a folder of models has none."""
@@ -96,5 +114,32 @@ class ModelsServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_models_pb2.UnloadModelResponse, _abc.Awaitable[_models_pb2.UnloadModelResponse]]:
         """Makes a model unavailable for new work, for all clients, until it is loaded. Prepared models go on."""
+
+    @_abc_1.abstractmethod
+    def Push(
+        self,
+        request: _models_pb2.PushModelRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_models_pb2.PushModelResponse, _abc.Awaitable[_models_pb2.PushModelResponse]]:
+        """Adds a version of a model. It is there as a whole, or not at all. INVALID_ARGUMENT if the file cannot be imported,
+        PERMISSION_DENIED if the identity may not push the name or the service takes no models, RESOURCE_EXHAUSTED if a quota
+        is exceeded.
+        """
+
+    @_abc_1.abstractmethod
+    def Pull(
+        self,
+        request: _models_pb2.PullModelRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_models_pb2.PullModelResponse, _abc.Awaitable[_models_pb2.PullModelResponse]]:
+        """Returns the files of a version. PERMISSION_DENIED if the identity may not push the name."""
+
+    @_abc_1.abstractmethod
+    def Remove(
+        self,
+        request: _models_pb2.RemoveModelRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_models_pb2.RemoveModelResponse, _abc.Awaitable[_models_pb2.RemoveModelResponse]]:
+        """Removes versions of a model. Prepared models go on."""
 
 def add_ModelsServicer_to_server(servicer: ModelsServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -21,6 +21,10 @@ class IdentityRules(BaseModel):
         models: names of the models of the service that it may list and use, with `*` and `?`. By default, all.
         manage_models: whether it may load and unload models by name. By default, those may who may administer; without
             authentication, everyone.
+        push_models: names of models that it may push, pull and remove, in the same form. By default, those that it may
+            use, if it may load and unload models.
+        pushed_versions: quota of versions of these names.
+        pushed_bytes: quota of their size.
         sessions: quota of open sessions.
         memory_bytes: quota of Memory objects and buffers.
         cache_bytes: quota of saved models in the store, and of named cache files.
@@ -38,6 +42,9 @@ class IdentityRules(BaseModel):
     extensions: bool | None = None
     models: tuple[str, ...] | None = None
     manage_models: bool | None = None
+    push_models: tuple[str, ...] | None = None
+    pushed_versions: int | None = Field(default=None, ge=0)
+    pushed_bytes: int | None = Field(default=None, ge=0)
     sessions: int | None = Field(default=None, ge=1)
     memory_bytes: int | None = Field(default=None, ge=1)
     cache_bytes: int | None = Field(default=None, ge=0)
@@ -54,11 +61,19 @@ class IdentityRules(BaseModel):
 
     def may_use(self, model: str) -> bool:
         """Return whether it may list and use a model by name."""
-        return self.models is None or any(fnmatchcase(model, pattern) for pattern in self.models)
+        return self.models is None or _matches(model, self.models)
+
+    def may_push(self, model: str) -> bool:
+        """Return whether a model by name is among those that it may push, as far as names tell."""
+        return self.may_use(model) and (self.push_models is None or _matches(model, self.push_models))
 
     def over(self, other: "IdentityRules") -> "IdentityRules":
         """Return these rules, with those of another object where they have none."""
         return other.model_copy(update=self.model_dump(exclude_none=True))
+
+
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 class Policy(BaseModel):

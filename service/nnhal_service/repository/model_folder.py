@@ -21,7 +21,7 @@ from pathlib import Path
 from nnhal.types import Bytes
 from nnhal_driver.mapped_memory import allocate
 from nnhal_service.replaced_files import file_version, version_of
-from nnhal_service.repository.model_config import DEFAULT, ModelConfig, parse_config
+from nnhal_service.repository.model_config import ModelConfig, parse_config
 
 SUFFIX = ".tflite"
 CONFIG_SUFFIX, CONFIG_NAME = ".toml", "config.toml"
@@ -118,21 +118,29 @@ class ModelFolder:
         return data, mark
 
     def read_config(self, file: FoundFile) -> ModelConfig:
-        """Return the options in a file; the default ones if there is no file.
+        """Return the options in a file; the default ones if there is no file, or an empty one.
+
+        Raises:
+            UnusableFileError: the file cannot be used.
+        """
+        text = self.read_text(file)
+        try:
+            return parse_config(text)
+        except ValueError as error:
+            raise UnusableFileError(f"{file.path.name}: {error}") from None
+
+    def read_text(self, file: FoundFile) -> bytes:
+        """Return the contents of a file with options; b"" if there is no file.
 
         Raises:
             UnusableFileError: the file cannot be used.
         """
         if file.mark is None:
-            return DEFAULT
+            return b""
         with self._open(file) as (descriptor, status):
             if status.st_size > MAX_CONFIG_BYTES:
                 raise UnusableFileError(f"{file.path.name} has {status.st_size} bytes; at most {MAX_CONFIG_BYTES}")
-            text = os.pread(descriptor, status.st_size, 0)
-        try:
-            return parse_config(text)
-        except ValueError as error:
-            raise UnusableFileError(f"{file.path.name}: {error}") from None
+            return os.pread(descriptor, status.st_size, 0)
 
     @contextmanager
     def _open(self, file: FoundFile) -> Iterator[tuple[int, os.stat_result]]:

@@ -113,6 +113,16 @@ class ModelLoader:
         with _load_errors():
             self._read(source)
 
+    def check_contents(self, config: ModelConfig, data: Bytes) -> None:
+        """Import the contents of a file with a configuration.
+
+        Raises:
+            ModelLoadError: they cannot be loaded.
+        """
+        with _load_errors():
+            self.devices.get(config.device)
+            _import(config, data)
+
     def load(self, source: VersionFiles) -> ServedModel:
         """Load a model, and log how.
 

@@ -53,11 +53,12 @@ class Repository:
         loads_ahead: whether models are loaded and checked before a client uses them.
 
     Attributes:
+        loader: loads its models.
         changes: number of times that a model came into memory or left it.
     """
 
     def __init__(self, loader: ModelLoader, choices: SharedChoices, poll_s: float, *, loads_ahead: bool = True) -> None:
-        self._loader = loader
+        self.loader = loader
         self._loads_ahead = loads_ahead
         self._choices = choices
         self._poll_s = poll_s
@@ -221,11 +222,11 @@ class Repository:
         try:
             self._scan(is_first=is_first)
         except OSError as error:  # perhaps a network that is away: the models in memory go on
-            event("models-unreadable", logging.WARNING, folder=self._loader.folder.root, reason=error.strerror)
+            event("models-unreadable", logging.WARNING, folder=self.loader.folder.root, reason=error.strerror)
 
     def _scan(self, *, is_first: bool = False) -> None:
         with self._scanning:
-            found = self._loader.folder.scan()
+            found = self.loader.folder.scan()
             with self._lock:
                 for name in self._models.keys() - found.keys():
                     del self._models[name]
@@ -234,7 +235,7 @@ class Repository:
                     model = self._models.setdefault(name, NamedModel(name))
                     model.update(files, is_first=is_first)
                     if self._loads_ahead and files.config != model.config:
-                        model.config, model.is_warm = files.config, self._loader.is_warm(files.config)
+                        model.config, model.is_warm = files.config, self.loader.is_warm(files.config)
                 self._publish()
 
     def _carry_out_choices(self) -> None:
@@ -263,7 +264,7 @@ class Repository:
         """Find out whether a version that no client uses could be loaded."""
         source = version.source
         try:
-            self._loader.check(source)
+            self.loader.check(source)
         except ModelLoadError as error:
             self._note_failure(version, source, error)
         with self._lock:
@@ -288,7 +289,7 @@ class Repository:
     def _load(self, version: NamedVersion, source: VersionFiles) -> ServedModel:
         served = None
         try:
-            served = self._loader.load(source)
+            served = self.loader.load(source)
         except ModelLoadError as error:
             self._note_failure(version, source, error)
             raise

@@ -1,33 +1,49 @@
 """Models: models by name over the contract."""
 
 import time
+from typing import TypeAlias
 
 import grpc
 import numpy as np
 
 from nnhal import wire
-from nnhal.errors import general_failure
+from nnhal.errors import general_failure, invalid_argument
 from nnhal.types import CacheOutcome, ErrorStatus, ModelState
 from nnhal.v1 import models_pb2, models_pb2_grpc
 from nnhal_driver.scheduling.deadline import Deadline
 from nnhal_service.grpc_support.call_context import call_deadline, earliest, field_or_omitted
 from nnhal_service.grpc_support.handlers import handler
+from nnhal_service.identity.accounts import permission_denied
 from nnhal_service.metrics.preparations import PreparationMeter
 from nnhal_service.metrics.worker_metrics import WorkerMetrics
-from nnhal_service.repository.access import require_management, require_model
+from nnhal_service.repository.access import require_management, require_model, require_push
+from nnhal_service.repository.pushed_files import PushedFiles
 from nnhal_service.repository.repository import Repository
 from nnhal_service.repository.served_model import ServedModel
 from nnhal_service.requests.service_parts import ServiceParts
 from nnhal_service.rpc.preparation import notify_message
 from nnhal_service.rpc.servicer import ServicerBase
+from nnhal_service.sessions.memory_objects import MemoryObject
+from nnhal_service.sessions.output_writer import OutputWriter
+from nnhal_service.sessions.session import Session
+
+_FilesRequest: TypeAlias = models_pb2.PushModelRequest | models_pb2.PullModelRequest | models_pb2.RemoveModelRequest
 
 
 class ModelsServicer(ServicerBase, models_pb2_grpc.ModelsServicer):
-    """Servicer of Models. `repository` is None if the operator has no folder of models."""
+    """Servicer of Models.
 
-    def __init__(self, parts: ServiceParts, repository: Repository | None, metrics: WorkerMetrics) -> None:
+    Args:
+        repository: the models; None if the operator has no folder of them.
+        pushed: their files; None if clients may not push any.
+    """
+
+    def __init__(
+        self, parts: ServiceParts, repository: Repository | None, pushed: PushedFiles | None, metrics: WorkerMetrics
+    ) -> None:
         super().__init__(parts)
         self._found = repository
+        self._pushed = pushed
         self._metrics = metrics
 
     @property
@@ -92,6 +108,45 @@ class ModelsServicer(ServicerBase, models_pb2_grpc.ModelsServicer):
         require_management(session.account, request.name, self._sessions.authentication)
         self._repository.unload(request.name)
         return models_pb2.UnloadModelResponse()
+
+    @handler(pool="transfers")
+    def Push(self, request: models_pb2.PushModelRequest, context: grpc.ServicerContext) -> models_pb2.PushModelResponse:
+        """Add a version of a model."""
+        session, files = self._files_for(request, context)
+        memory = session.get(request.memory, MemoryObject)
+        if not memory.sha256 or not memory.complete:
+            raise invalid_argument("the memory with the file has no digest, or is incomplete")
+        config = request.config if request.HasField("config") else None
+        return models_pb2.PushModelResponse(
+            version=files.push(session.account, request.name, request.version, memory.buffer, config)
+        )
+
+    @handler(pool="transfers")
+    def Pull(self, request: models_pb2.PullModelRequest, context: grpc.ServicerContext) -> models_pb2.PullModelResponse:
+        """Return the files of a version."""
+        session, files = self._files_for(request, context)
+        version, data, config = files.pull(request.name, request.version)
+        memory = OutputWriter(session, 0, self._quota).to_memory_object(data)
+        return models_pb2.PullModelResponse(version=version, memory=memory, config=config)
+
+    @handler(pool="transfers")
+    def Remove(
+        self, request: models_pb2.RemoveModelRequest, context: grpc.ServicerContext
+    ) -> models_pb2.RemoveModelResponse:
+        """Remove versions of a model."""
+        session, files = self._files_for(request, context)
+        files.remove(session.account, request.name, request.version)
+        return models_pb2.RemoveModelResponse()
+
+    def _files_for(self, request: _FilesRequest, context: grpc.ServicerContext) -> tuple[Session, PushedFiles]:
+        """Return the session of a call, which may push the model that it names, and the files."""
+        session = self._sessions.get(request.session, context)
+        if self._pushed is None:
+            raise permission_denied("the service takes no models; its operator can allow it with --models-push")
+        require_push(session.account, request.name, self._sessions.authentication)
+        if request.version < 0:
+            raise invalid_argument(f"version is {request.version}; it must be >= 0")
+        return session, self._pushed
 
 
 def _description(served: ServedModel) -> models_pb2.ModelDescription:

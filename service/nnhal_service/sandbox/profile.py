@@ -90,6 +90,7 @@ def profile_of(settings: Settings, listen: Sequence[str], temporary: Path) -> Sa
     if settings.tracing:
         event("sandbox-open", logging.WARNING, reason=_TRACING)
     folders = [settings.state_dir, *([settings.cache_dir] if settings.cache_bytes else [])]
+    folders += [settings.models] if settings.models is not None and settings.models_push else []
     folders += [settings.record] if settings.record is not None else []
     for folder in folders:
         _create(folder)

@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
+import numpy as np
+
 from nnhal import wire
 from nnhal.client.aio.buffer import Buffer
 from nnhal.client.aio.concurrency import run_blocking
@@ -22,7 +24,7 @@ from nnhal.client.core.buffers import Roles, allocation, check_roles
 from nnhal.client.core.cache import ClientCacheFolder, PreparationSpec, SharedDeadline, stored_entry
 from nnhal.client.core.handles import description
 from nnhal.client.fallback.preparation import PreparationArguments
-from nnhal.client.names.named_spec import NamedSpec
+from nnhal.client.names.named_spec import NamedSpec, PulledModel
 from nnhal.types import (
     BackendInfo,
     CacheCounters,
@@ -200,6 +202,60 @@ class DeviceQueries:
             return await connection.call(connection.models.Unload, request)
 
         await self._session.repeat(unload, SharedDeadline(None))
+
+    async def push_model(
+        self, name: str, data: bytes, *, version: int | None = None, config: bytes | None = None
+    ) -> int:
+        """Add a version of a model by name to the service, for all clients, and return the version.
+
+        Args:
+            name: name of the model.
+            data: contents of the .tflite file.
+            version: number of the version, by default one more than the largest.
+            config: contents of its configuration file; None to keep the one that is there.
+
+        Raises:
+            HalError: the file cannot be imported, the version exists with other contents, a quota is exceeded, or this
+                client may not do that.
+        """
+        pool = np.frombuffer(data, np.uint8)
+
+        async def push(connection: Connection) -> models_pb2.PushModelResponse:
+            async with connection.uploaded_bytes(pool) as memory:
+                request = models_pb2.PushModelRequest(
+                    session=connection.session, name=name, version=version or 0, memory=memory, config=config
+                )
+                return await connection.call(connection.models.Push, request)
+
+        return (await self._session.repeat(push, SharedDeadline(None))).version
+
+    async def pull_model(self, name: str, version: int | None = None) -> PulledModel:
+        """Return the files of a model by name, by default of the largest version, to a client that may push it.
+
+        Raises:
+            HalError: there is no such version, or this client may not do that.
+        """
+
+        async def pull(connection: Connection) -> PulledModel:
+            request = models_pb2.PullModelRequest(session=connection.session, name=name, version=version or 0)
+            response = await connection.call(connection.models.Pull, request)
+            data = (await connection.take_memories([response.memory]))[response.memory]
+            return PulledModel(response.version, data.tobytes(), response.config)
+
+        return await self._session.repeat(pull, SharedDeadline(None))
+
+    async def remove_model(self, name: str, version: int | None = None) -> None:
+        """Remove a version of a model by name from the service, by default all of them. Prepared models go on.
+
+        Raises:
+            HalError: there is no such version, or this client may not do that.
+        """
+
+        async def remove(connection: Connection) -> models_pb2.RemoveModelResponse:
+            request = models_pb2.RemoveModelRequest(session=connection.session, name=name, version=version or 0)
+            return await connection.call(connection.models.Remove, request)
+
+        await self._session.repeat(remove, SharedDeadline(None))
 
     async def prepare_with_files(
         self,

@@ -59,6 +59,15 @@ class MemoryObjects:
         finally:
             self.discard(*handles)
 
+    @contextlib.asynccontextmanager
+    async def uploaded_bytes(self, data: Bytes) -> AsyncIterator[bytes]:
+        """Upload bytes for a call that is made within. Yield the handle of their Memory object, which has a digest."""
+        handles: list[bytes] = []
+        try:
+            yield await self._upload(Memory.of(data), handles, deduplicate=True)
+        finally:
+            self.discard(*handles)
+
     async def upload_large(
         self, pools: Iterable[object], handles: list[bytes], *, deduplicate: bool = False, reserved: int = 0
     ) -> dict[Memory, types_pb2.Memory]:

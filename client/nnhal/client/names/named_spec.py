@@ -15,6 +15,20 @@ _NO_MODEL = Model(Subgraph((), (), (), ()))
 
 
 @dataclass(frozen=True)
+class PulledModel:
+    """Files of a model by name.
+
+    Attributes:
+        data: contents of the .tflite file.
+        config: contents of the configuration file of all versions; b"" if there is none.
+    """
+
+    version: int
+    data: bytes
+    config: bytes
+
+
+@dataclass(frozen=True)
 class NamedSpec:
     """Everything that defines a preparation by name.
 

@@ -9,13 +9,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import cast
 
+import numpy as np
+
 from nnhal import wire
 from nnhal.client.core.arguments import ModelSource, enum_value
 from nnhal.client.core.buffers import Roles, allocation, check_roles
 from nnhal.client.core.cache import ClientCacheFolder, PreparationSpec, SharedDeadline, stored_entry
 from nnhal.client.core.handles import description
 from nnhal.client.fallback.preparation import PreparationArguments
-from nnhal.client.names.named_spec import NamedSpec
+from nnhal.client.names.named_spec import NamedSpec, PulledModel
 from nnhal.client.sync.buffer import Buffer
 from nnhal.client.sync.concurrency import run_blocking
 from nnhal.client.sync.connection import Connection
@@ -199,6 +201,58 @@ class DeviceQueries:
             return connection.call(connection.models.Unload, request)
 
         self._session.repeat(unload, SharedDeadline(None))
+
+    def push_model(self, name: str, data: bytes, *, version: int | None = None, config: bytes | None = None) -> int:
+        """Add a version of a model by name to the service, for all clients, and return the version.
+
+        Args:
+            name: name of the model.
+            data: contents of the .tflite file.
+            version: number of the version, by default one more than the largest.
+            config: contents of its configuration file; None to keep the one that is there.
+
+        Raises:
+            HalError: the file cannot be imported, the version exists with other contents, a quota is exceeded, or this
+                client may not do that.
+        """
+        pool = np.frombuffer(data, np.uint8)
+
+        def push(connection: Connection) -> models_pb2.PushModelResponse:
+            with connection.uploaded_bytes(pool) as memory:
+                request = models_pb2.PushModelRequest(
+                    session=connection.session, name=name, version=version or 0, memory=memory, config=config
+                )
+                return connection.call(connection.models.Push, request)
+
+        return (self._session.repeat(push, SharedDeadline(None))).version
+
+    def pull_model(self, name: str, version: int | None = None) -> PulledModel:
+        """Return the files of a model by name, by default of the largest version, to a client that may push it.
+
+        Raises:
+            HalError: there is no such version, or this client may not do that.
+        """
+
+        def pull(connection: Connection) -> PulledModel:
+            request = models_pb2.PullModelRequest(session=connection.session, name=name, version=version or 0)
+            response = connection.call(connection.models.Pull, request)
+            data = (connection.take_memories([response.memory]))[response.memory]
+            return PulledModel(response.version, data.tobytes(), response.config)
+
+        return self._session.repeat(pull, SharedDeadline(None))
+
+    def remove_model(self, name: str, version: int | None = None) -> None:
+        """Remove a version of a model by name from the service, by default all of them. Prepared models go on.
+
+        Raises:
+            HalError: there is no such version, or this client may not do that.
+        """
+
+        def remove(connection: Connection) -> models_pb2.RemoveModelResponse:
+            request = models_pb2.RemoveModelRequest(session=connection.session, name=name, version=version or 0)
+            return connection.call(connection.models.Remove, request)
+
+        self._session.repeat(remove, SharedDeadline(None))
 
     def prepare_with_files(
         self,

@@ -60,6 +60,15 @@ class MemoryObjects:
         finally:
             self.discard(*handles)
 
+    @contextlib.contextmanager
+    def uploaded_bytes(self, data: Bytes) -> Iterator[bytes]:
+        """Upload bytes for a call that is made within. Yield the handle of their Memory object, which has a digest."""
+        handles: list[bytes] = []
+        try:
+            yield self._upload(Memory.of(data), handles, deduplicate=True)
+        finally:
+            self.discard(*handles)
+
     def upload_large(
         self, pools: Iterable[object], handles: list[bytes], *, deduplicate: bool = False, reserved: int = 0
     ) -> dict[Memory, types_pb2.Memory]:
