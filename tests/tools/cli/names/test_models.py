@@ -18,7 +18,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     put(folder / "models/digits/3/model.tflite", Path(digits.MODEL).read_bytes())
     put(folder / "models/digits/config.toml", f"labels = {[f'the digit {i}' for i in range(10)]}".encode())
     put(folder / "models/broken.tflite", b"no model")
-    service = start_service(folder, "--models", str(folder / "models"))
+    service = start_service(folder, "--models", str(folder / "models"), "--models-push")
     yield service.target
     stop_service(service)
 
@@ -56,3 +56,20 @@ def test_bench_by_name(target: str) -> None:
     (row,) = json.loads(result.stdout)["results"]
     assert (row["subject"]["path"], row["errors"]) == ("same-machine", {})
     assert_fails(invoke("bench", "digits", "--target", target, "--engine"), 2, "--engine needs the file of the model")
+
+
+def test_models_are_pushed_pulled_and_removed(target: str, tmp_path: Path) -> None:
+    """The service runs in its sandbox."""
+    config, file = tmp_path / "new.toml", tmp_path / "pulled.tflite"
+    config.write_text(f"labels = {[f'the number {i}' for i in range(10)]}")
+    options = ("--target", target)
+    pushed = invoke("models", "push", "new", digits.MODEL, "--config", config, *options)
+    assert pushed.output == "pushed new 1\n"
+    assert "the number" in invoke("run", "new", *options).stdout
+    pulled = invoke("models", "pull", "new", file, "--config", tmp_path / "pulled.toml", *options)
+    assert pulled.output == "pulled new 1\n"
+    assert file.read_bytes() == Path(digits.MODEL).read_bytes()
+    assert (tmp_path / "pulled.toml").read_bytes() == config.read_bytes()
+    assert invoke("models", "remove", "new", "--version", "1", *options).output == "removed new 1\n"
+    assert_fails(invoke("models", "remove", "new", *options), 1, "model 'new' is not found")
+    assert_fails(invoke("models", "push", "new", tmp_path / "absent", *options), 2, "absent")
