@@ -12,6 +12,7 @@ the result with the declared shapes.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from math import prod
 
 from nnhal.errors import limit_exceeded
 from nnhal.operations import SIGNATURES
@@ -21,6 +22,8 @@ from nnhal_driver.validation.rank import check_rank
 
 MAX_TENSOR_BYTES = 2**32 - 1
 """Limit of the HAL (V-RUN-06). A device may set a lower one."""
+_MAX_EXTENTS = 2**59
+"""Largest product of the dimensions that are not 0. NumPy has no arrays with more, not even empty ones."""
 
 Rule = Callable[[OperationCall], Sequence[Shape]]
 
@@ -119,7 +122,7 @@ def _check_presence(call: OperationCall, rule: ShapeRule) -> None:
 
 def _require_size(call: OperationCall, output: int, shape: Shape, size: int, tensor_bytes: int) -> None:
     check_rank(len(shape), f"{call.view.name}: output {output}")
-    if size > MAX_TENSOR_BYTES:
+    if size > MAX_TENSOR_BYTES or (not size and prod(extent or 1 for extent in shape) > _MAX_EXTENTS):
         raise call.failure(f"output {output} has shape {list(shape)}: its size does not fit 32 bits", "V-RUN-06")
     if size > tensor_bytes:
         reason = f"{call.view.name}: output {output} has shape {list(shape)}, {size} bytes; at most {tensor_bytes}"

@@ -41,6 +41,7 @@ WRONG = [
     ((tensor(I32), np.zeros(0)), tensor(I32), "dims has no elements"),
     (dims(2), tensor(I32, (3,)), r"has shape \[2\], declared \[3\]"),
     (dims(2**15, 2**15), tensor(I32), "its size does not fit 32 bits"),
+    (dims(2**30, 2**30, 0), tensor(I32), "its size does not fit 32 bits"),
 ]
 
 
