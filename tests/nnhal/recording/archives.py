@@ -6,11 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from nnhal import wire
+from nnhal import ModelBuilder, wire
 from nnhal.recording.members import HEADER, VERSION, model_name, pack_content, pack_member, record_name
-from nnhal.types import AnyArray, Model
+from nnhal.types import AnyArray, Model, Operand, OperandType, OperationType
 
 DIGEST = "ab" * 32
+
+
+def doubling_model() -> Model:
+    """Return a model that adds its input, a vector of two elements, to itself."""
+    b = ModelBuilder()
+    x = b.input(OperandType.TENSOR_FLOAT32, [2], name="x")
+    b.output(b.add(OperationType.ADD, x, x, 0, output=Operand(OperandType.TENSOR_FLOAT32, (2,))), name="y")
+    return b.build()
 
 
 def header(identity: str = "anonymous", version: int = VERSION) -> bytes:

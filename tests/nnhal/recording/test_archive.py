@@ -8,11 +8,9 @@ import pytest
 
 from nnhal.recording.archive import Archive
 from nnhal.recording.members import RecordingError
-from nnhal.types import OperationType as Op
-from tests.end_to_end.support.models import chain
-from tests.nnhal.recording.archives import DIGEST, header, packed_model, packed_record, write_archive
+from tests.nnhal.recording.archives import DIGEST, doubling_model, header, packed_model, packed_record, write_archive
 
-MODEL = chain(1, Op.ADD)
+MODEL = doubling_model()
 
 
 def x(value: float) -> np.ndarray:
