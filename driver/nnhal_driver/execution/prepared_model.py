@@ -6,7 +6,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from nnhal.errors import out_of_memory
+from nnhal.errors import HalError, out_of_memory
 from nnhal.types import (
     DEFAULT_LOOP_TIMEOUT_NS,
     OMITTED,
@@ -193,7 +193,9 @@ class PreparedModel:
     def admission_request(self, deadline: Deadline, owner: Hashable) -> AdmissionRequest:
         """Return the request for a slot of an execution."""
         min_run_ns = self.latencies.min_ns() if deadline.at_ns != OMITTED and self._has_constant_work else 0
-        return AdmissionRequest(self.priority, deadline, owner, min_run_ns)
+        # the work of loops and of dynamic shapes is not estimated
+        usual_ns = self.latencies.usual_ns or (self.estimated_ns if self._has_constant_work else 0)
+        return AdmissionRequest(self.priority, deadline, owner, min_run_ns, usual_ns)
 
     def run(
         self,
@@ -234,6 +236,9 @@ class PreparedModel:
                 result = execute_plan(self.plan, bound, context, started_ns, release_slot)
         except MemoryError as error:
             raise out_of_memory("the execution", error) from None
+        except HalError:
+            self.latencies.add_failure(time.perf_counter_ns() - before)
+            raise
         finally:
             call.device_ns = elapsed_ns = time.perf_counter_ns() - before
             if token is not None:

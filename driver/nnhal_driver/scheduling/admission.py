@@ -6,6 +6,10 @@ order of arrival (the HAL orders only the models of one client). The owner is a 
 together count as one owner; among them, the slots go in the same order. If some shares have weights, the running time
 in proportion to the weight decides, instead of the number of slots. Work that can no longer be done in time is rejected
 and does not block later work.
+
+Executions cannot be interrupted, so those that are not short (`AdmissionRequest.is_short`) may occupy all slots for a
+while. Short ones then pass them: there are as many further slots for these, of which an owner has at most one, and none
+if it has another slot.
 """
 
 import heapq
@@ -104,7 +108,7 @@ class ExecutionCounts:
 
 
 class AdmissionQueue:
-    """Semaphore that lets at most `width` executions run, with at most `limit` waiting. Thread safe.
+    """Semaphore that lets `width` executions run, and others pass, with at most `limit` waiting. Thread safe.
 
     Args:
         clock: monotonic clock in nanoseconds that measures running time.
@@ -124,7 +128,7 @@ class AdmissionQueue:
         per_owner: int = 0,
     ) -> None:
         self._width = self._free = width
-        self._per_owner = per_owner or width
+        self._per_owner = per_owner or 2 * width
         self._limit = limit
         self._limit_name = limit_name
         self._clock = clock
@@ -133,6 +137,7 @@ class AdmissionQueue:
         self._groups: dict[Share, _Group] = {}
         self._counts_executions = counts_executions
         self._waiting = 0
+        self._long = self._passing = 0  # slots of work that is not short, and of work that passes it
         self._weighted = 0  # number of owners whose share has a weight
         self._level_ns = 0
         self._numbers = itertools.count()
@@ -152,7 +157,7 @@ class AdmissionQueue:
     @property
     def running(self) -> int:
         """Number of executions that have a slot."""
-        return self._width - self._free
+        return self._width - self._free + self._passing
 
     def admit(self, request: AdmissionRequest, cancellation: Cancellation | None = None) -> "BlockingTicket":
         """Return a context manager that waits for a slot on the calling thread, and holds it."""
@@ -187,6 +192,8 @@ class AdmissionQueue:
                 share.begin_execution()
             displaced = None
             is_free = self._free > 0 and (owner.group or owner).running < self._per_owner
+            ticket.is_passing = not is_free and request.is_short and self._may_pass(owner)
+            is_free = is_free or ticket.is_passing
             if not is_free and self._waiting >= self._limit:
                 try:
                     displaced = self._displace(owner)
@@ -204,6 +211,10 @@ class AdmissionQueue:
         if displaced is not None:
             displaced.notify()
         return False
+
+    def _may_pass(self, owner: _OwnerState) -> bool:
+        """Return whether a short execution may run now although there is no free slot."""
+        return self._long >= self._width > self._passing and not _use(owner).running
 
     def _end_execution(self, share: Share | None) -> None:
         """Count an execution no longer against the quota of its share: it has ended, or has left the queue."""
@@ -275,7 +286,7 @@ class AdmissionQueue:
                 owner.end(elapsed)
                 if owner.group is not None:
                     owner.group.end(elapsed)
-            self._free += 1
+            self._count_slot(ticket, -1)
             if missed:
                 self._counts["wasted"] += 1
                 self._counts["wasted_ns"] += elapsed
@@ -322,13 +333,9 @@ class AdmissionQueue:
     def _serve(self) -> list[Ticket]:
         """Grant the free slots. Return the tickets to notify: those granted, and those that expired."""
         decided = []
-        while self._free > 0 and self._waiting > 0:
-            order = _weighted_order if self._weighted else _serving_order
-            waiting = (state for state in self._owners.values() if state.waiting)
-            owner = min((state for state in waiting if _use(state).running < self._per_owner), key=order, default=None)
-            if owner is None:
-                break
+        while (owner := self._next_owner()) is not None:
             ticket = heapq.heappop(owner.waiting)
+            ticket.is_passing = self._free == 0
             self._count_dequeued(owner)
             ticket.error = ticket.request.deadline_error()
             if ticket.error is None:
@@ -340,6 +347,24 @@ class AdmissionQueue:
             decided.append(ticket)
         return decided
 
+    def _next_owner(self) -> _OwnerState | None:
+        """Return the owner whose first ticket is the next to get a slot, or None if there is none."""
+        waiting = (state for state in self._owners.values() if state.waiting)
+        if self._free:
+            candidates = (state for state in waiting if _use(state).running < self._per_owner)
+        else:
+            candidates = (state for state in waiting if state.waiting[0].request.is_short and self._may_pass(state))
+        return min(candidates, key=_weighted_order if self._weighted else _serving_order, default=None)
+
+    def _count_slot(self, ticket: Ticket, change: int) -> None:
+        """Count the slot of a ticket that has been granted (1) or released (-1)."""
+        if ticket.is_passing:
+            self._passing += change
+            return
+        self._free -= change
+        if not ticket.request.is_short:
+            self._long += change
+
     def _grant(self, owner: _OwnerState, ticket: Ticket) -> None:
         group = owner.group
         if group is None:
@@ -349,7 +374,7 @@ class AdmissionQueue:
             group.level_ns = max(group.level_ns, owner.served_ns)
             group.running += 1
         owner.running += 1
-        self._free -= 1
+        self._count_slot(ticket, 1)
         ticket.granted_ns = self._clock()
         self._counts["started"] += 1
 

@@ -23,6 +23,7 @@ class LatencyHistory:
     def __init__(self) -> None:
         self.max_ns = 0
         self.count = 0
+        self._mean_ns = 0
         self._recent: deque[tuple[int, int]] = deque(maxlen=_MAX_ENTRIES)
 
     def add(self, elapsed_ns: int) -> None:
@@ -30,6 +31,16 @@ class LatencyHistory:
         self.count += 1
         self._recent.append((now_ns(), elapsed_ns))
         self.max_ns = elapsed_ns if elapsed_ns > self.max_ns else self.max_ns
+        self._mean_ns += (elapsed_ns - self._mean_ns) >> 2
+
+    def add_failure(self, elapsed_ns: int) -> None:
+        """Add the time after which an execution failed, perhaps at its deadline."""
+        self._mean_ns = max(self._mean_ns, elapsed_ns)
+
+    @property
+    def usual_ns(self) -> int:
+        """Running mean of the latencies, or 0 if too little is known."""
+        return self._mean_ns if self.count >= _MIN_ENTRIES else 0
 
     def min_ns(self) -> int:
         """Return the shortest recent latency in nanoseconds, or 0 if too little is known."""

@@ -8,6 +8,9 @@ from nnhal.errors import HalError, missed_deadline
 from nnhal.types import OMITTED
 from nnhal_driver.scheduling.deadline import NO_DEADLINE, Deadline, now_ns
 
+SHORT_NS = 5_000_000
+"""Running time up to which an execution is short."""
+
 SortKey = tuple[int, int, int]
 
 
@@ -23,12 +26,19 @@ class AdmissionRequest(NamedTuple):
         priority: a `Priority`.
         owner: the client on whose behalf it runs; None is an owner too.
         min_run_ns: lower bound of its running time; 0 if unknown.
+        usual_ns: running time to expect; 0 if unknown.
     """
 
     priority: int
     deadline: Deadline = NO_DEADLINE
     owner: Hashable = None
     min_run_ns: int = 0
+    usual_ns: int = 0
+
+    @property
+    def is_short(self) -> bool:
+        """True if it will probably end at once."""
+        return 0 < self.usual_ns <= SHORT_NS
 
     @property
     def latest_start(self) -> Deadline:
@@ -57,10 +67,21 @@ class Ticket:
         key: position in the queue of its owner.
         queued_ns: time.perf_counter_ns() when it was queued; 0 if it never was.
         granted_ns: time.perf_counter_ns() when it was granted.
+        is_passing: whether its slot is one of those that short executions have while long ones occupy the others.
         is_released: whether its slot has been freed.
     """
 
-    __slots__ = ("decided", "error", "granted_ns", "is_released", "key", "on_decided", "queued_ns", "request")
+    __slots__ = (
+        "decided",
+        "error",
+        "granted_ns",
+        "is_passing",
+        "is_released",
+        "key",
+        "on_decided",
+        "queued_ns",
+        "request",
+    )
 
     def __init__(self, request: AdmissionRequest, on_decided: Callable[["Ticket"], None] | None = None) -> None:
         self.request = request
@@ -70,7 +91,7 @@ class Ticket:
         self.key: SortKey = (0, 0, 0)
         self.queued_ns = 0
         self.granted_ns = 0
-        self.is_released = False
+        self.is_passing = self.is_released = False
 
     @property
     def wait_ns(self) -> int:

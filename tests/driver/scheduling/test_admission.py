@@ -13,7 +13,7 @@ from nnhal_driver.scheduling.admission import AdmissionQueue
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import NO_DEADLINE, Deadline
 from nnhal_driver.scheduling.share import Share, ShareOwner
-from nnhal_driver.scheduling.ticket import AdmissionRequest, Ticket
+from nnhal_driver.scheduling.ticket import SHORT_NS, AdmissionRequest, Ticket
 from tests.driver.blocking_backend import TIMEOUT_S, TWICE, BlockingDevice, Sum, blocking_device, until
 from tests.driver.clock import MS, FakeClock
 from tests.driver.control_flow_models import counts, less_than, loop
@@ -89,6 +89,37 @@ def test_no_more_executions_run_at_once_than_there_are_slots() -> None:
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(run, range(300)))
     assert most == 2
+
+
+def ask(queue: AdmissionQueue, owner: str, usual_ns: int = 0) -> tuple[Ticket, bool]:
+    """Ask for a slot. Return the ticket, and whether it was granted at once."""
+    ticket = Ticket(AdmissionRequest(Priority.MEDIUM, owner=owner, usual_ns=usual_ns), lambda _: None)
+    return ticket, queue.acquire(ticket)
+
+
+def test_short_executions_pass_long_ones() -> None:
+    """One of each owner that has no slot; as many as there are slots."""
+    queue = AdmissionQueue(2, 100)
+    long = [ask(queue, "attacker")[0] for _ in range(2)]
+    assert not ask(queue, "attacker", SHORT_NS)[1]
+    assert not ask(queue, "unknown")[1]
+    assert not ask(queue, "slow", SHORT_NS + 1)[1]
+    first, is_granted = ask(queue, "a", SHORT_NS)
+    assert is_granted and not ask(queue, "a", SHORT_NS)[1]
+    assert ask(queue, "b", SHORT_NS)[1]
+    third, is_granted = ask(queue, "c", SHORT_NS)
+    assert not is_granted and queue.running == 4
+    queue.release(first)
+    assert third.granted_ns and queue.running == 4
+    queue.release(long[0])  # the next one that waits gets the slot
+    assert queue.running == 4
+
+
+def test_short_executions_do_not_pass_short_ones() -> None:
+    queue = AdmissionQueue(2, 100)
+    assert ask(queue, "attacker")[1]
+    assert ask(queue, "a", SHORT_NS)[1]
+    assert not ask(queue, "b", SHORT_NS)[1]
 
 
 def test_expired_caller_does_not_block_others(clock: FakeClock) -> None:

@@ -20,3 +20,19 @@ def test_old_entries_are_ignored(clock: FakeClock) -> None:
     assert history.min_ns() == 1000
     clock.advance(11 * 10**9)
     assert history.min_ns() == 0
+
+
+def test_usual_latency_is_a_running_mean_that_failures_raise() -> None:
+    history = LatencyHistory()
+    for _ in range(2):
+        history.add(1000)
+        assert history.usual_ns == 0
+    for _ in range(20):
+        history.add(1000)
+    assert 990 <= history.usual_ns <= 1000
+    history.add_failure(50_000)
+    assert history.usual_ns == 50_000
+    history.add_failure(10)
+    assert history.usual_ns == 50_000
+    history.add(0)
+    assert history.usual_ns == 37_500

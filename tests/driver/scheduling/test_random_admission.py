@@ -12,7 +12,7 @@ from nnhal.types import OMITTED, ErrorStatus, Priority
 from nnhal_driver.scheduling.admission import AdmissionQueue
 from nnhal_driver.scheduling.cancellation import cancelled_error
 from nnhal_driver.scheduling.deadline import Deadline
-from nnhal_driver.scheduling.ticket import AdmissionRequest, Ticket
+from nnhal_driver.scheduling.ticket import SHORT_NS, AdmissionRequest, Ticket
 from tests.driver.clock import MS, FakeClock
 
 Key = tuple[int, int, int]
@@ -27,7 +27,9 @@ class _Job:
     owner: Hashable
     priority: int
     deadline_ns: int
+    is_short: bool
     started_ns: int = 0
+    is_passing: bool = False
 
     @property
     def key(self) -> Key:
@@ -56,11 +58,23 @@ class _Model:
     def slots(self, owner: Hashable) -> int:
         return sum(job.owner == owner for job in self.running.values())
 
+    @property
+    def has_slot(self) -> bool:
+        return sum(not job.is_passing for job in self.running.values()) < self.width
+
+    def may_pass(self, job: _Job) -> bool:
+        passing = [other for other in self.running.values() if other.is_passing]
+        others = [other for other in self.running.values() if not other.is_passing]
+        is_blocked = len(others) == self.width and not any(other.is_short for other in others)
+        return job.is_short and is_blocked and len(passing) < self.width and not self.slots(job.owner)
+
     def arrive(self, job: _Job, now_ns: int) -> int | bool:
         """Return whether the job is granted, or the status of its rejection."""
         if job.deadline_ns != OMITTED and job.deadline_ns <= now_ns:
             return ErrorStatus.MISSED_DEADLINE_TRANSIENT
-        if len(self.running) == self.width and len(self.waiting) == self.limit:
+        job.is_passing = not self.has_slot and self.may_pass(job)
+        runs = self.has_slot or job.is_passing
+        if not runs and len(self.waiting) == self.limit:
             owners = list(dict.fromkeys(other.owner for other in self.waiting))
             most = max(owners, key=self.length)
             ties = [owner for owner in owners if self.length(owner) == self.length(most)]
@@ -73,7 +87,7 @@ class _Model:
             self.decided.append((last.number, ErrorStatus.RESOURCE_EXHAUSTED_TRANSIENT))
             self.forget()
         self.served_ns.setdefault(job.owner, self.level_ns)
-        if len(self.running) < self.width:
+        if runs:
             self.start(job, now_ns)
             return True
         if self.length(job.owner) == 0:
@@ -89,12 +103,16 @@ class _Model:
     def finish(self, number: int, now_ns: int) -> None:
         job = self.running.pop(number)
         self.served_ns[job.owner] += now_ns - job.started_ns
-        while self.waiting and len(self.running) < self.width:
+        while self.waiting:
             best = {
                 owner: min((other for other in self.waiting if other.owner == owner), key=lambda other: other.key)
                 for owner in {other.owner for other in self.waiting}
             }
-            next_ = min(best.values(), key=lambda o: (self.slots(o.owner), self.served_ns[o.owner], o.key))
+            candidates = [other for other in best.values() if self.has_slot or self.may_pass(other)]
+            if not candidates:
+                break
+            next_ = min(candidates, key=lambda o: (self.slots(o.owner), self.served_ns[o.owner], o.key))
+            next_.is_passing = not self.has_slot
             self.waiting.remove(next_)
             if next_.deadline_ns != OMITTED and next_.deadline_ns <= now_ns:
                 self.decided.append((next_.number, ErrorStatus.MISSED_DEADLINE_TRANSIENT))
@@ -124,6 +142,7 @@ class _Comparison:
     def __init__(self, rng: random.Random, clock: FakeClock) -> None:
         self.rng, self.clock = rng, clock
         width, limit = rng.randint(1, 3), rng.randint(1, 12)
+        self.short = rng.choice((0.0, 0.2, 0.8))
         self.queue = AdmissionQueue(width, limit, lambda: clock.now_ns)
         self.model = _Model(width, limit)
         self.tickets: dict[int, Ticket] = {}
@@ -133,14 +152,15 @@ class _Comparison:
         number = len(self.tickets)
         owner, priority = self.rng.randrange(4), self.rng.choice(list(Priority))
         deadline_ns = OMITTED if self.rng.random() < 0.7 else self.clock.now_ns + self.rng.randrange(20) * MS
-        request = AdmissionRequest(priority, Deadline(deadline_ns), owner)
+        is_short = self.rng.random() < self.short
+        request = AdmissionRequest(priority, Deadline(deadline_ns), owner, usual_ns=is_short * SHORT_NS)
         ticket = self.tickets[number] = Ticket(request, lambda ticket: self.note(number, ticket))
         result: int | bool
         try:
             result = self.queue.acquire(ticket)
         except HalError as error:
             result = error.status
-        assert result == self.model.arrive(_Job(number, owner, priority, deadline_ns), self.clock.now_ns)
+        assert result == self.model.arrive(_Job(number, owner, priority, deadline_ns, is_short), self.clock.now_ns)
 
     def note(self, number: int, ticket: Ticket) -> None:
         self.decided.append((number, ErrorStatus.NONE if ticket.error is None else ticket.error.status))
@@ -164,7 +184,7 @@ class _Comparison:
         for _ in range(calls):
             self.rng.choice(actions)()
             assert self.decided == self.model.decided
-            assert self.queue.waiting == len(self.model.waiting)
+            assert (self.queue.waiting, self.queue.running) == (len(self.model.waiting), len(self.model.running))
             assert {owner: state.served_ns for owner, state in self.queue._owners.items()} == self.model.served_ns
         while self.model.running:
             self.finish()
