@@ -27,6 +27,13 @@ def test_version_and_short_help_are_options() -> None:
     assert "Usage: nnhal cache list" in invoke("cache", "list", "-h").output
 
 
+@pytest.mark.parametrize("command", [[], ["run"], ["cache", "list"]])
+def test_help_shows_no_types_of_flags(command: list[str]) -> None:
+    shown = invoke(*command, "--help").output
+    assert "--help" in shown
+    assert "bool" not in shown.lower()
+
+
 def test_shell_completes_commands() -> None:
     request = {"_NNHAL_COMPLETE": "complete_bash", "COMP_WORDS": "nnhal co", "COMP_CWORD": "1"}
     completed = subprocess.check_output(PROGRAM, env={**os.environ, **request}, text=True)

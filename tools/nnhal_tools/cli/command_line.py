@@ -28,6 +28,7 @@ class CommandLine(TyperGroup):
         **extra: Any,
     ) -> Any:
         """Run a command and exit, or return its result if `standalone_mode` is False."""
+        _hide_types_of_flags(self)
         run = partial(super().main, args, prog_name, complete_var, False, windows_expand_args, **extra)
         if not standalone_mode:
             return run()
@@ -39,6 +40,16 @@ class CommandLine(TyperGroup):
         except OSError as error:
             code = _report_os_error(error)
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _hide_types_of_flags(command: Any, parent: Any = None) -> None:
+    """Leave out "<bool>" in the help of options that take no value, which newer versions of typer show."""
+    context = command.context_class(command, parent=parent, **command.context_settings)
+    for param in command.get_params(context):
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
+    for each in getattr(command, "commands", {}).values():
+        _hide_types_of_flags(each, context)
 
 
 def _run_reporting_errors(run: Callable[[], Any]) -> Any:
