@@ -2,8 +2,8 @@
 
 `python -m tests.benchmark.deadlines [COUNT] [SEED]` starts a service for each backend, by default with 100 operations
 of random sizes. A second client executes a small model all the time. It prints how long after its deadline the call of
-each kind of operation ended, and the figures of the second client. The outputs stay in buffers of the device: results of
-100 MiB in time would take longer than the rest of the call.
+each kind of operation ended, and the figures of the second client. The outputs stay in buffers of the device, because
+results of 100 MiB in time would take longer than the rest of the call.
 """
 
 import statistics
