@@ -28,7 +28,7 @@ class CommandLine(TyperGroup):
         **extra: Any,
     ) -> Any:
         """Run a command and exit, or return its result if `standalone_mode` is False."""
-        _hide_types_of_flags(self)
+        _hide_types_of_flags(self, sys.argv[1:] if args is None else args)
         run = partial(super().main, args, prog_name, complete_var, False, windows_expand_args, **extra)
         if not standalone_mode:
             return run()
@@ -42,14 +42,17 @@ class CommandLine(TyperGroup):
         sys.exit(code if isinstance(code, int) else 0)
 
 
-def _hide_types_of_flags(command: Any, parent: Any = None) -> None:
-    """Leave out "<bool>" in the help of options that take no value, which newer versions of typer show."""
+def _hide_types_of_flags(command: Any, words: Sequence[str], parent: Any = None) -> None:
+    """Leave out "<bool>" in the help of options without a value: newer versions of typer show it.
+
+    Of the group and of the commands that the words name. The options of others may not be loaded.
+    """
     context = command.context_class(command, parent=parent, **command.context_settings)
     for param in command.get_params(context):
         if getattr(param, "is_flag", False):
             param.metavar = ""
-    for each in getattr(command, "commands", {}).values():
-        _hide_types_of_flags(each, context)
+    for each in getattr(command, "commands", {}).keys() & set(words):
+        _hide_types_of_flags(command.commands[each], words, context)
 
 
 def _run_reporting_errors(run: Callable[[], Any]) -> Any:
