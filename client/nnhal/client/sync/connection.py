@@ -300,10 +300,11 @@ class Connection(GrpcCalls):
             SessionLostError: the connection has been closed.
             DeadObjectError: the service has ended.
         """
-        if self._closed:
-            raise self._closed_error()
-        if self._broken is not None and not self._resume_if_unchanged():
+        is_broken = self._broken is not None and not self._closed
+        if is_broken and not self._resume_if_unchanged():
             raise gone_error(self.target, in_order=self._broken == grpc.StatusCode.OK)
+        if self._closed:  # perhaps while the session was to be resumed
+            raise self._closed_error()
         if self._releases.handles:
             self._release_discarded()
 
