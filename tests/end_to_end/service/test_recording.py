@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import subprocess
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ import nnhal
 from nnhal.client.core.session import Transport
 from nnhal.recording.archive import Archive
 from nnhal.types import AnyArray
+from tests.cache.users import needs_root
 from tests.concurrency import run_concurrently, wait_until
 from tests.end_to_end.support.models import chain
 from tests.end_to_end.support.service_process import Service, has_ended, start_service, stop_service
@@ -122,3 +124,32 @@ def test_kills_lose_no_record_that_was_answered(tmp_path: Path) -> None:
         recorded[length].add(float(x[0]))
     assert recorded[2] >= answered[0] and recorded[3] == answered[1]
     assert [stop_service(service) for service in services] == [0, 0]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Yield the folder of the recordings, a disk of 256 KiB."""
+    folder = tmp_path / "records"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k,mode=700", "tmpfs", folder], check=False).returncode:
+        pytest.skip("this user may not mount a disk")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@needs_root
+def test_full_disk(tmp_path: Path, small_disk: Path) -> None:
+    """Executions go on, whole records stay, and recording goes on when there is room again."""
+    service = start(tmp_path, "a", 1)
+    with connected(service.target, transport="grpc") as model:
+        for x in values(600):
+            np.testing.assert_array_equal(model.execute([x])[0], 4 * x)
+        assert service.logged("record-failed") and "No space left on device" in service.log.read_text()
+        kept = Archive(small_disk)
+        assert 0 < len(kept.records) < 600 and kept.problems == []
+        subprocess.run(["mount", "-o", "remount,size=16m", small_disk], check=True)
+        for x in values(20):
+            model.execute([x])
+    assert stop_service(service) == 0
+    archive = Archive(small_disk)
+    assert len(archive.records) == len(kept.records) + 20 and archive.problems == []
