@@ -121,7 +121,9 @@ def _describe(problem: Mapping[str, Any], origins: Mapping[str, str]) -> str:
     source = origin if origin.startswith(("-", "NNHAL_")) or not setting else f"{origin}: {setting}"
     where = "".join(f"[{key}]" for key in path)
     message = problem["msg"].removeprefix("Value error, ")
-    if problem["type"] != "value_error":  # the text is pydantic's
+    if problem["type"] == "extra_forbidden":
+        message = "there is no such name"
+    elif problem["type"] != "value_error":  # the text is pydantic's
         expected = _EXPECTED.get(problem["type"], "").format_map(problem.get("ctx", {}))
         message = f"invalid value {problem['input']!r}" + (f": expected {expected}" if expected else f": {message}")
     return f"{source}{where}: {message}"

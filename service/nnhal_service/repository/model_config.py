@@ -61,4 +61,5 @@ def parse_config(text: bytes) -> ModelConfig:
         return ModelConfig.model_validate(tomllib.loads(text.decode()))
     except ValidationError as error:
         first = error.errors()[0]
-        raise ValueError(f"option {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        reason = "there is no such option" if first["type"] == "extra_forbidden" else first["msg"]
+        raise ValueError(f"option {'.'.join(map(str, first['loc']))}: {reason}") from None

@@ -291,6 +291,11 @@ SERVE = [
     Mistake("serve --config binary", "binary is not valid TOML: it is not text in UTF-8"),
     Mistake("serve", "nnhal.toml: unknown setting 'listens'; docs/settings.md lists the settings", config="listens=1"),
     Mistake("serve", "nnhal.toml is not valid TOML: <*>", config="= 1"),
+    Mistake(
+        "serve",
+        "nnhal.toml: policy[default][sesions]: there is no such name",
+        config="policy = {default = {sesions = 1}}",
+    ),
     Mistake("serve", "nnhal.toml: warm: invalid value 'x': expected an integer", config="warm = 'x'"),
     Mistake("serve", "nnhal.toml: listen: invalid address 'here'; " + EXPECTED, config="listen = 'here'"),
     Mistake("serve", f"NNHAL_LISTEN: invalid address 'here'; {EXPECTED}", environment={"NNHAL_LISTEN": "here"}),
