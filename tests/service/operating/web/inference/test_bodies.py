@@ -14,6 +14,7 @@ BODY = b"body" * 100
 @pytest.mark.parametrize(
     ("body", "encoding"),
     [(BODY, ""), (BODY, "identity"), (gzip.compress(BODY), "gzip"), (zlib.compress(BODY), "deflate")],
+    ids=["none", "identity", "gzip", "deflate"],
 )
 def test_decompression(body: bytes, encoding: str) -> None:
     assert decompress(body, encoding, len(BODY)) == BODY
@@ -28,6 +29,7 @@ def test_decompression(body: bytes, encoding: str) -> None:
         (gzip.compress(bytes(2**24)), "gzip", 413),
         (zlib.compress(bytes(len(BODY) + 1)), "deflate", 413),
     ],
+    ids=["unknown encoding", "not gzip", "cut off", "gzip bomb", "deflate bomb"],
 )
 def test_body_that_is_refused(body: bytes, encoding: str, status: int) -> None:
     with pytest.raises(HTTPException) as caught:
