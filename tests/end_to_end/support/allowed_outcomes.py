@@ -28,6 +28,7 @@ _KIND_CODES = {
     ErrorKind.SESSION_LOST: grpc.StatusCode.FAILED_PRECONDITION,
     ErrorKind.UNKNOWN_HANDLE: grpc.StatusCode.NOT_FOUND,
     ErrorKind.UNIMPLEMENTED: grpc.StatusCode.UNIMPLEMENTED,
+    ErrorKind.PERMISSION_DENIED: grpc.StatusCode.PERMISSION_DENIED,
 }
 """The tables of error.proto."""
 

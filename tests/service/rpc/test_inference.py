@@ -20,6 +20,7 @@ from nnhal_service.rpc.inference import read_infer_request
 from nnhal_service.server import Server
 from nnhal_service.sessions.limits import LIMITS
 from nnhal_service.settings import Settings
+from tests.concurrency import wait_until
 from tests.nnhal.tflite.build import Op, Tensor, build, options
 from tests.service.repository.counting import counting
 from tests.service.repository.model_files import adding, put
@@ -73,7 +74,7 @@ def output(response: messages.ModelInferResponse, dtype: type = np.float32) -> l
 
 def test_health_and_metadata(stub: GRPCInferenceServiceStub) -> None:
     assert stub.ServerLive(messages.ServerLiveRequest()).live
-    assert stub.ServerReady(messages.ServerReadyRequest()).ready
+    assert wait_until(lambda: stub.ServerReady(messages.ServerReadyRequest()).ready, 60)
     assert "model_repository" in stub.ServerMetadata(messages.ServerMetadataRequest()).extensions
     ready = {
         name: stub.ModelReady(messages.ModelReadyRequest(name=name)).ready

@@ -28,8 +28,12 @@ class CommandLine(TyperGroup):
         **extra: Any,
     ) -> Any:
         """Run a command and exit, or return its result if `standalone_mode` is False."""
-        _hide_types_of_flags(self, sys.argv[1:] if args is None else args)
-        run = partial(super().main, args, prog_name, complete_var, False, windows_expand_args, **extra)
+        main = partial(super().main, args, prog_name, complete_var, False, windows_expand_args, **extra)
+
+        def run() -> Any:
+            _hide_types_of_flags(self, sys.argv[1:] if args is None else args)
+            return main()
+
         if not standalone_mode:
             return run()
         try:
