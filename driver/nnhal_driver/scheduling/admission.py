@@ -192,7 +192,7 @@ class AdmissionQueue:
                 share.begin_execution()
             displaced = None
             is_free = self._free > 0 and (owner.group or owner).running < self._per_owner
-            ticket.is_passing = not is_free and request.is_short and self._may_pass(owner)
+            ticket.is_passing = not is_free and request.is_short and self._lets_pass and not _use(owner).running
             is_free = is_free or ticket.is_passing
             if not is_free and self._waiting >= self._limit:
                 try:
@@ -212,9 +212,10 @@ class AdmissionQueue:
             displaced.notify()
         return False
 
-    def _may_pass(self, owner: _OwnerState) -> bool:
-        """Return whether a short execution may run now although there is no free slot."""
-        return self._long >= self._width > self._passing and not _use(owner).running
+    @property
+    def _lets_pass(self) -> bool:
+        """True if a short execution may run now although there is no free slot, of an owner that has none."""
+        return self._long >= self._width > self._passing
 
     def _end_execution(self, share: Share | None) -> None:
         """Count an execution no longer against the quota of its share: it has ended, or has left the queue."""
@@ -352,8 +353,10 @@ class AdmissionQueue:
         waiting = (state for state in self._owners.values() if state.waiting)
         if self._free:
             candidates = (state for state in waiting if _use(state).running < self._per_owner)
+        elif self._lets_pass:
+            candidates = (state for state in waiting if not _use(state).running and state.waiting[0].request.is_short)
         else:
-            candidates = (state for state in waiting if state.waiting[0].request.is_short and self._may_pass(state))
+            return None
         return min(candidates, key=_weighted_order if self._weighted else _serving_order, default=None)
 
     def _count_slot(self, ticket: Ticket, change: int) -> None:
