@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import numpy as np
+
 from nnhal.errors import general_failure, invalid_argument
 from nnhal.types import Bytes
 from nnhal_service.identity.accounts import Account
@@ -121,8 +123,9 @@ class PushedFiles:
         if file is None or file.mark is None or file.mark[2] != data.size:
             return False
         with suppress(OSError, UnusableFileError):
-            is_configured = config is None or model.config.path.read_bytes() == config
-            return is_configured and self._folder.read(file)[0].tobytes() == data.tobytes()
+            is_there = model.config.mark is not None
+            is_configured = config is None or (is_there and self._folder.read_text(model.config) == config)
+            return is_configured and np.array_equal(self._folder.read(file)[0], data)
         return False
 
     def _add(self, parent: Path, version: int, data: Bytes, config: bytes | None) -> None:
