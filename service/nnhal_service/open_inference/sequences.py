@@ -27,18 +27,21 @@ class SequenceStep(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Sequence:
-    """States between two requests, and the model that they belong to. Its memory counts as long as it lives."""
+    """States between two requests, and the model that they belong to.
+
+    Attributes:
+        memory: counts the states as long as the sequence lives; None if it ends with its only request.
+    """
 
     model: GuestModel
     states: list[AnyArray]
-    memory: Reservation
-    used_s: float
+    memory: Reservation | None = None
+    used_s: float = 0.0
     is_busy: bool = False
 
 
-def initial_states(model: GuestModel) -> list[AnyArray]:
-    """Return the states before the first request."""
-    return [state.initial for state in model.served.model.states]
+def _new_sequence(model: GuestModel) -> Sequence:
+    return Sequence(model, [state.initial for state in model.served.model.states])
 
 
 class Sequences:
@@ -58,13 +61,18 @@ class Sequences:
         self._lock = threading.Lock()
 
     @contextmanager
-    def step(self, model: GuestModel, step: SequenceStep) -> Iterator[Sequence]:
+    def step(self, model: GuestModel, step: SequenceStep | None) -> Iterator[Sequence]:
         """Run a request of a sequence in the context. Its new states count if it succeeds.
+
+        A request without a step, or to a model without states, is a sequence of its own.
 
         Raises:
             HalError: INVALID_ARGUMENT: it has not started, or its previous request has not ended;
                 RESOURCE_EXHAUSTED_TRANSIENT: the client has too many sequences.
         """
+        if step is None or not model.served.model.states:
+            yield _new_sequence(model)
+            return
         key = model.served.name, step.id
         with self._lock:
             sequence = self._begin(key, model, is_start=step.is_start)
@@ -95,9 +103,9 @@ class Sequences:
         for idle in [each for each, sequence in self._sequences.items() if self._is_idle(sequence, now_s)]:
             del self._sequences[idle]
         self._limits.require("sequences", len(self._sequences) + 1, "the client would have")
-        states = initial_states(model)
-        memory = self._reserve(sum(state.nbytes for state in states))
-        sequence = self._sequences[key] = Sequence(model, states, memory, now_s)
+        sequence = _new_sequence(model)
+        sequence.memory = self._reserve(sum(state.nbytes for state in sequence.states))
+        self._sequences[key] = sequence
         return sequence
 
     def _is_idle(self, sequence: Sequence, now_s: float) -> bool:

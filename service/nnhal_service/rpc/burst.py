@@ -13,15 +13,14 @@ from nnhal.types import ExecutionResult, Memory, Request
 from nnhal.v1 import burst_pb2, burst_pb2_grpc, prepared_model_pb2, types_pb2
 from nnhal_driver.execution.burst import NOT_CACHED, Burst
 from nnhal_driver.execution.execution_call import ExecutionCall
-from nnhal_service.grpc_support.call_context import call_deadline, field_or_omitted
+from nnhal_service.grpc_support.call_context import field_or_omitted
 from nnhal_service.grpc_support.errors import error_detail, internal_error, log_error
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.unread_responses import UnreadResponses
 from nnhal_service.request_id import request_id
 from nnhal_service.requests.service_parts import ServiceParts
-from nnhal_service.rpc.burst_stream import OpenStreams, StreamCall, until_disconnected
+from nnhal_service.rpc.burst_stream import OpenStreams, until_disconnected
 from nnhal_service.rpc.servicer import GrpcCall, ServicerBase, UnaryCall, execution_config
-from nnhal_service.sessions.cancellation_scope import CancellationScope
 from nnhal_service.sessions.session import Session
 
 ExecuteRequest: TypeAlias = burst_pb2.BurstExecuteRequest | burst_pb2.BurstExecuteWithConfigRequest
@@ -85,15 +84,10 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
     @handler(raw=True, pool="bursts")
     def Stream(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         """Yield the responses to a stream of calls. A call that fails responds with its error; the stream goes on."""
-        executions = CancellationScope()
-        if not context.add_callback(executions.cancel):
-            executions.cancel()
-        deadline_ns = call_deadline(context)
         named = _NamedTarget()
         with self.streams.open(context) as stream:
             for encoded in until_disconnected(requests, context):
-                stream.begin_call()
-                call = StreamCall("stream", len(encoded), context, deadline_ns, executions.next())
+                call = stream.begin_call("stream", len(encoded))
                 request = read_stream_run(encoded) or _read_request(encoded)
                 try:
                     session = self._sessions.get(named.session_of(request), context)

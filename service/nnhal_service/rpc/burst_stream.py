@@ -7,10 +7,11 @@ from contextlib import contextmanager
 import grpc
 
 from nnhal.errors import HalError
-from nnhal_service.grpc_support.call_context import abort_call
+from nnhal_service.grpc_support.call_context import abort_call, call_deadline
 from nnhal_service.identity.identity import client_name
 from nnhal_service.requests.service_parts import ServiceParts
 from nnhal_service.rpc.servicer import GrpcCall
+from nnhal_service.sessions.cancellation_scope import CancellationScope
 from nnhal_service.sessions.client_slots import ClientSlots
 from nnhal_service.sessions.session import STOPPING, Session, stopping
 
@@ -26,6 +27,10 @@ class ServedStream:
 
     def __init__(self, context: grpc.ServicerContext) -> None:
         self._context = context
+        self._deadline_ns = call_deadline(context)
+        self._executions = CancellationScope()
+        if not context.add_callback(self._executions.cancel):
+            self._executions.cancel()
         self._sessions: list[Session] = []
         self._lock = threading.Lock()
         self._is_busy = False
@@ -49,10 +54,11 @@ class ServedStream:
             session.off_close(self.end)
             session.off_drain(self._drain)
 
-    def begin_call(self) -> None:
-        """Note that a call has arrived."""
+    def begin_call(self, path: str, received: int) -> StreamCall:
+        """Note that a call of so many bytes has arrived, and return it. It is cancelled with the stream."""
         with self._lock:
             self._is_busy = True
+        return StreamCall(path, received, self._context, self._deadline_ns, self._executions.next())
 
     def end_call(self) -> None:
         """Note that the response to a call has been sent, and end the stream if a session drains.

@@ -1,7 +1,6 @@
 """GRPCInferenceService: the Open Inference Protocol over gRPC."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import nullcontext
 from typing import NamedTuple
 
 import grpc
@@ -19,10 +18,9 @@ from nnhal_service.grpc_support.call_context import call_deadline
 from nnhal_service.grpc_support.errors import status_of
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.unread_responses import UnreadResponses
-from nnhal_service.open_inference.guest_model import GuestModel
 from nnhal_service.open_inference.guests import Guest, Guests
 from nnhal_service.open_inference.model_run import ModelRun
-from nnhal_service.open_inference.sequences import Sequence, initial_states
+from nnhal_service.open_inference.sequences import Sequence
 from nnhal_service.open_inference.shared_memory import RegionPart, SharedRegion, SharedRegions
 from nnhal_service.open_inference.statistics import STAGES, ModelStatistics, StageTimes
 from nnhal_service.open_inference.translation import (
@@ -49,9 +47,8 @@ from nnhal_service.repository.access import require_management, require_model
 from nnhal_service.repository.repository import unknown_model
 from nnhal_service.repository.served_model import NamedTensor, ServedModel
 from nnhal_service.requests.service_parts import ServiceParts
-from nnhal_service.rpc.burst_stream import OpenStreams, StreamCall, until_disconnected
+from nnhal_service.rpc.burst_stream import OpenStreams, until_disconnected
 from nnhal_service.rpc.servicer import GrpcCall, ServicerBase, UnaryCall
-from nnhal_service.sessions.cancellation_scope import CancellationScope
 
 _LENGTH_DELIMITED = 2
 _RAW_INPUT = messages.ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER << 3 | _LENGTH_DELIMITED
@@ -169,28 +166,24 @@ class InferenceServicer(ServicerBase, open_inference_pb2_grpc.GRPCInferenceServi
         infer = read_infer_request(request)
         version = version_number(infer.model, infer.version)
         model = guest.model(infer.model, version, infer.priority, self._patience_s(Deadline(call.deadline_ns)))
-        step = infer.step if model.served.model.states else None
         is_success = False
         try:
-            with guest.sequences.step(model, step) if step is not None else nullcontext() as sequence:
-                response = self._run_model(call, guest, sequence or model, infer, times)
+            with guest.sequences.step(model, infer.step) as sequence:
+                response = self._run_model(call, guest, sequence, infer, times)
             is_success = True
         finally:
             self._statistics.count(model.served.name, model.served.version, times, is_success=is_success)
         return response
 
     def _run_model(
-        self, call: GrpcCall, guest: Guest, target: Sequence | GuestModel, infer: InferRequest, times: StageTimes
+        self, call: GrpcCall, guest: Guest, sequence: Sequence, infer: InferRequest, times: StageTimes
     ) -> bytes:
-        """Run a model with the states of a sequence, which it changes, or with the initial ones."""
-        sequence = target if isinstance(target, Sequence) else None
-        model = target.model if isinstance(target, Sequence) else target
+        """Run a model with the states of a sequence, which it changes."""
         session = guest.session
-        self._parts.begin_execution(call, session, model.prepared, infer.timeout_ns)
+        self._parts.begin_execution(call, session, sequence.model.prepared, infer.timeout_ns)
         shared = sum(tensor.data.size for tensor in infer.inputs if isinstance(tensor.data, RegionPart))
         with call, call.running(session, self._quota), self._quota.reserve(session, shared, "the inputs"):
-            states = initial_states(model) if sequence is None else sequence.states
-            run = ModelRun.of(model, infer, states, guest.regions)
+            run = ModelRun.of(sequence.model, infer, sequence.states, guest.regions)
             times.end("compute_input")
             result = run.execute(call)
             times.end("compute_infer")
@@ -198,23 +191,17 @@ class InferenceServicer(ServicerBase, open_inference_pb2_grpc.GRPCInferenceServi
             self._limits.require("message_bytes", len(response), "the response has")
             call.note(result, len(response))
             times.end_with_queue("compute_output", call.queued_ns)
-        if sequence is not None:
-            sequence.states = run.states(result)
+        sequence.states = run.states(result)
         return response
 
     @handler(raw=True, is_public=True, pool="bursts")
     def ModelStreamInfer(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         """Run models, one after the other. A request that fails has its error as response; the stream goes on."""
-        executions = CancellationScope()
-        if not context.add_callback(executions.cancel):
-            executions.cancel()
-        deadline_ns = call_deadline(context)
         with self._streams.open(context) as stream:
             for request in until_disconnected(requests, context):
-                stream.begin_call()
+                call = stream.begin_call("inference", len(request))
                 guest = self._guest(context)
                 stream.bind(guest.session)
-                call = StreamCall("inference", len(request), context, deadline_ns, executions.next())
                 try:
                     response = stream_response(self._infer(call, guest, request))
                 except HalError as error:
