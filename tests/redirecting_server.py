@@ -7,7 +7,8 @@ from queue import SimpleQueue
 
 import grpc
 
-from nnhal.v1 import session_pb2, session_pb2_grpc
+from nnhal.errors import DETAILS_KEY
+from nnhal.v1 import enums_pb2, error_pb2, session_pb2, session_pb2_grpc
 
 
 class RedirectingServer(session_pb2_grpc.SessionServicer):
@@ -21,6 +22,8 @@ class RedirectingServer(session_pb2_grpc.SessionServicer):
         always: whether it redirects sessions that do not accept it, which is wrong.
         other_service: whether it says that the address is that of another service of a fleet.
         reason: why it redirects.
+        refuses: whether it refuses the sessions that do not accept its redirect, as services with a worker for each
+            client do.
         members: addresses of other services that it names when it opens a session.
         member: its id in a fleet; "" ends the stream of a session at once.
         streams: what the streams of its sessions send next, if it has an id.
@@ -34,6 +37,7 @@ class RedirectingServer(session_pb2_grpc.SessionServicer):
         self.always = always
         self.other_service = False
         self.reason = ""
+        self.refuses = False
         self.members: list[str] = []
         self.member = ""
         self.streams: list[SimpleQueue[session_pb2.SessionEvent | None]] = []
@@ -51,11 +55,23 @@ class RedirectingServer(session_pb2_grpc.SessionServicer):
                 address=self.redirect, other_service=self.other_service, reason=self.reason
             )
             yield session_pb2.SessionEvent(redirect=redirect)
+        elif self.redirect and self.refuses:
+            self._refuse(context)
         else:
             opened = session_pb2.SessionOpened(session=self.target.encode(), members=self.members, member=self.member)
             yield session_pb2.SessionEvent(opened=opened)
             if self.member:
                 yield from self._later_events(context)
+
+    def _refuse(self, context: grpc.ServicerContext) -> None:
+        status = error_pb2.RpcStatus()
+        status.details.add().Pack(
+            error_pb2.ErrorDetail(
+                status=enums_pb2.ERROR_STATUS_RESOURCE_EXHAUSTED_TRANSIENT, reason="no worker here", limit="workers"
+            )
+        )
+        context.set_trailing_metadata(((DETAILS_KEY, status.SerializeToString()),))
+        context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "no worker here")
 
     def _later_events(self, context: grpc.ServicerContext) -> Iterator[session_pb2.SessionEvent]:
         events: SimpleQueue[session_pb2.SessionEvent | None] = SimpleQueue()

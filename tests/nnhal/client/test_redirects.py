@@ -2,6 +2,7 @@
 
 import socket
 from pathlib import Path
+from threading import Timer
 
 import numpy as np
 import pytest
@@ -61,6 +62,19 @@ async def test_unreachable_redirect_is_ignored(session: Session) -> None:
 async def test_redirect_to_another_kind_of_server_is_ignored(session: Session, answers: bool) -> None:
     with listening(b"SSH-2.0-OpenSSH_9.2\r\n", answers=answers) as other, redirecting(other) as first:
         assert await session(first.target) == first.target
+
+
+@both_clients
+async def test_worker_that_ended_after_the_redirect_is_replaced(session: Session) -> None:
+    """The service refuses the client, because it needs a worker of its own, until it redirects to the next one."""
+    with redirecting() as worker, redirecting(f":{free_port()}") as first:
+        first.refuses = True
+        refused = Timer(0.3, setattr, (first, "redirect", worker.target))
+        refused.start()
+        assert await session(first.target) == worker.target
+        refused.join()
+        accepted = [request.accept_redirect for request in first.requests]
+        assert accepted == [True, False] * (len(accepted) // 2) + [True] and len(accepted) >= 3
 
 
 @both_clients

@@ -273,7 +273,11 @@ class ReconnectingSession:
         raise closed_error()
 
     async def _connect_to(self, target: str, timeout: float, hop: Hop = Hop.FIRST, placement: str = "") -> Connection:
-        """Open a session at an address, or where the service there sends this client."""
+        """Open a session at an address, or where the service there sends this client.
+
+        Raises:
+            HalError: there is no session, see `Connection.open`. DeadObjectError: another attempt may succeed.
+        """
         connection = self._connection(target, redirected=hop is not Hop.FIRST)
         lost = self.connection.session if self._addresses.has_served else b""
         redirect = await connection.open(
@@ -289,9 +293,14 @@ class ReconnectingSession:
             address = redirected(target, redirect.address)
             limit = min(timeout, REDIRECT_TIMEOUT_S)
             return await self._connect_to(address, limit, hop.after(redirect), redirect.reason or placement)
-        except HalError:  # an invalid address, or no session there
+        except HalError as error:  # an invalid address, or no session there
             connection = self._connection(target, redirected=hop is not Hop.FIRST)
-            await connection.open(timeout, replaces=lost)
+            try:
+                await connection.open(timeout, replaces=lost)
+            except HalError as refusal:
+                if refusal.limit == "workers":  # the worker has ended meanwhile; the next redirect leads to another
+                    raise DeadObjectError(error.status, error.reason) from refusal
+                raise
             return connection
 
     def _connection(self, target: str, *, redirected: bool = False) -> Connection:
