@@ -99,13 +99,15 @@ test-triton: build/triton/.packages ## Run the tests with Triton's client, in an
 self-test: $(DEV) ## Show that the conformance harness catches faults
 	$(BIN)/nnhal conformance --self-test
 
-# Long fuzzing and soaking, many kills, and every check on every vector of ../shared.
+# Long fuzzing and soaking, many kills, and every check on every vector of ../shared. Models are mutated once for each
+# signature of operations and types: 140,000 mutations and 420,000 calls, instead of 520,000 and 1,560,000 of all.
 nightly: export NNHAL_FUZZ_EXAMPLES = 20000
 nightly: export NNHAL_KILLS = 300
 nightly: export NNHAL_SOAK_S = 300
 nightly: test-nightly test-versions test-plain-grpc self-test bench $(RAY)/.fleet ## Everything that takes too long for each change
 	$(RAY)/python -m pytest tests/fleet tests/nnhal/client/test_fleet.py
-	$(BIN)/nnhal conformance --strict --vectors ../shared/vectors --jobs 2 --junit build/conformance.xml --html build/conformance.html
+	$(BIN)/nnhal conformance --strict --exclude validation --vectors ../shared/vectors --jobs 2 --junit build/conformance.xml --html build/conformance.html
+	$(BIN)/nnhal conformance --suite validation --sample 1 --vectors ../shared/vectors --jobs 2
 	$(BIN)/nnhal conformance --vectors ../shared/vectors --jobs 2 --suite generated --backends-path examples/backends/reference --backend DynamicCpuRef
 	$(BIN)/nnhal conformance --vectors ../shared/vectors --jobs 2 --suite generated --path NDK
 	$(BIN)/nnhal conformance --vectors ../shared/vectors --jobs 2 --suite generated --path NDK --backend CpuRef

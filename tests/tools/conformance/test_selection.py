@@ -65,6 +65,11 @@ def test_checks_are_selected_by_id_and_name() -> None:
     assert {name.split()[0] for name in chosen} == {"STATIC-02", "EXTRA-01", "EXTRA-02"}
 
 
+def test_suites_are_left_out_by_name() -> None:
+    suites = {task.suite for task in plan_tasks(("qos", "validation", "basic"), CASES, Selection(exclude=("valid*",)))}
+    assert suites == {"qos", "basic"}
+
+
 def test_each_suite_samples_its_own_vectors() -> None:
     left_out = variant("add_float_all_inputs_as_internal", "add_float")
     work = plan_tasks(("validation", "qos"), [left_out, builtin_case("add_float")], count=1)

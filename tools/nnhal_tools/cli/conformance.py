@@ -80,7 +80,7 @@ def conformance(
         typer.Option(metavar="GLOB", help="Only vectors whose NAME or SPEC/NAME matches, and checks whose id matches."),
     ] = None,
     exclude: Annotated[
-        list[str] | None, typer.Option(metavar="GLOB", help="Without the vectors and checks that match.")
+        list[str] | None, typer.Option(metavar="GLOB", help="Without the vectors, checks and suites that match.")
     ] = None,
     path: Annotated[
         str | None,

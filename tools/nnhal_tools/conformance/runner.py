@@ -69,6 +69,7 @@ def plan_tasks(
     `count`: the number of vectors of each signature that each suite uses; None for all.
     """
     load()
+    suites = [suite for suite in suites if not selection.excludes_suite(suite)]
     tasks: list[CheckTask] = []
     for suite in suites:
         checks = [check for check in DEVICE_CHECKS if check.suite == suite and selection.matches_check(check)]

@@ -11,7 +11,7 @@ from nnhal_tools.conformance.vectors.case import Case
 
 @dataclass(frozen=True)
 class Selection:
-    """Glob patterns of vectors and checks to include, () for all, and to leave out."""
+    """Glob patterns of vectors and checks to include, () for all, and of vectors, checks and suites to leave out."""
 
     select: Sequence[str] = ()
     exclude: Sequence[str] = ()
@@ -19,6 +19,10 @@ class Selection:
     def matches(self, *names: str) -> bool:
         """Return whether something with any of these names is selected."""
         return (not self.select or _match_any(names, self.select)) and not _match_any(names, self.exclude)
+
+    def excludes_suite(self, suite: str) -> bool:
+        """Return whether a whole suite is left out."""
+        return _match_any((suite,), self.exclude)
 
     def matches_case(self, case: Case) -> bool:
         """Return whether a vector is selected by NAME, SPEC or SPEC/NAME."""
