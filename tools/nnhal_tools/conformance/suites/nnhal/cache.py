@@ -1,10 +1,10 @@
 """Promises for the compilation cache that the contract adds to the HAL (NNHAL-28 to -33)."""
 
 import secrets
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from threading import Semaphore
 
 from nnhal.types import ErrorStatus
 from nnhal.v1 import device_pb2, types_pb2
@@ -296,15 +296,19 @@ def _prepare_low_priority(target: Target, case: Case) -> bytes:
 
 def _count_earlier_executions(target: Target, low_priority_model: bytes, model: bytes) -> int:
     """Return how many executions of low priority end before an execution on the model."""
-    loop, ended = builtin_request("while_without_end"), []
+    loop, ended, ends = builtin_request("while_without_end"), [], Semaphore(0)
 
     def execute_low(number: int) -> None:
-        target.execute(low_priority_model, loop, RunOptions(loop_timeout_ns=LOW_PRIORITY_NS))
-        ended.append(number)
+        try:
+            target.execute(low_priority_model, loop, RunOptions(loop_timeout_ns=LOW_PRIORITY_NS))
+            ended.append(number)
+        finally:
+            ends.release()
 
     with ThreadPoolExecutor(LOW_PRIORITY_COUNT) as threads:
         waiting = [threads.submit(execute_low, number) for number in range(LOW_PRIORITY_COUNT)]
-        time.sleep(2 * LOW_PRIORITY_NS / 1e9)  # All calls have arrived, and two executions have ended.
+        for _ in range(4):  # until then, all calls have arrived
+            ends.acquire()
         execution = target.execute(model, builtin_request("add_float"))
         before = len(ended)
     for future in waiting:
