@@ -8,7 +8,7 @@ pass one that makes the message of a pool.
 `*_message` functions convert to messages, `to_*` functions convert from messages.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TypeAlias, TypeVar
 
@@ -25,6 +25,9 @@ SendOutput: TypeAlias = Callable[[t.Bytes, types_pb2.ReturnedOutput], None]
 """Fills the message of a returned output, for example with its bytes."""
 
 _E = TypeVar("_E")
+_T = TypeVar("_T")
+_FEW = 256
+"""Number of elements between two turns of other threads."""
 
 
 def inline_memory(pool: t.Memory) -> types_pb2.Memory:
@@ -125,10 +128,17 @@ def _subgraph_message(subgraph: t.Subgraph) -> types_pb2.Subgraph:
     )
 
 
-def _to_subgraph(message: types_pb2.Subgraph) -> t.Subgraph:
+def take_turns(elements: Sequence[_T], proceed: Callable[[], None]) -> Iterator[_T]:
+    """Yield the elements of a long list, with a call of `proceed` before each few of them."""
+    for start in range(0, len(elements), _FEW):
+        proceed()
+        yield from elements[start : start + _FEW]
+
+
+def _to_subgraph(message: types_pb2.Subgraph, proceed: Callable[[], None]) -> t.Subgraph:
     return t.Subgraph(
-        tuple(map(to_operand, message.operands)),
-        tuple(t.Operation(o.type, tuple(o.inputs), tuple(o.outputs)) for o in message.operations),
+        tuple(map(to_operand, take_turns(message.operands, proceed))),
+        tuple(t.Operation(o.type, tuple(o.inputs), tuple(o.outputs)) for o in take_turns(message.operations, proceed)),
         tuple(message.input_indexes),
         tuple(message.output_indexes),
     )
@@ -156,11 +166,13 @@ def model_message(model: t.Model, send: SendMemory = inline_memory) -> types_pb2
     )
 
 
-def to_model(message: types_pb2.Model, read: ReadMemory = read_inline_memory) -> t.Model:
-    """Convert a message to a Model. `read` returns its pools."""
+def to_model(
+    message: types_pb2.Model, read: ReadMemory = read_inline_memory, proceed: Callable[[], None] = lambda: None
+) -> t.Model:
+    """Convert a message to a Model. `read` returns its pools, and `proceed` is called between steps."""
     return t.Model(
-        _to_subgraph(message.main),
-        tuple(map(_to_subgraph, message.referenced)),
+        _to_subgraph(message.main, proceed),
+        tuple(_to_subgraph(referenced, proceed) for referenced in message.referenced),
         message.operand_values,
         tuple(map(read, message.pools)),
         message.relax_computation_float32_to_float16,

@@ -200,7 +200,7 @@ class Device:
         call = call or DeviceCall()
         with self._admit_analysis(reader.size, call) as check:
             # the collector is paused, so the model, which nothing refers to afterwards, ends before it starts again
-            return self._place(reader.read().model, call.reserve, check)
+            return self._place(reader.read(check).model, call.reserve, check)
 
     def _place(self, model: Model, reserve: ReserveMemory, check: Check) -> tuple[list[bool], Placement]:
         validate_model(model, check)
@@ -232,7 +232,7 @@ class Device:
             validate_preparation(options.preference, options.priority, call.deadline.at_ns)
             validate_hints(options.hints, options.extensions)
             with self._admit_analysis(launch.reader.size, call) as check:
-                given = launch.reader.read()
+                given = launch.reader.read(check)
                 with _closed_on_error(SaveTarget(given.cache, self._options.cache.unusable, given.digest)) as target:
                     job = self._analyse(given, call, options, target, check)
                     work = PreparationWork(partial(self._preparer.compile, job), notify, target.close)

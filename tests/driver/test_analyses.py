@@ -51,7 +51,7 @@ class Reader:
         self.size = size
         self._on_read = on_read
 
-    def read(self) -> GivenModel:
+    def read(self, check: Callable[[], None]) -> GivenModel:
         """Return a chain of two operations."""
         self._on_read()
         return GivenModel(chain(2))

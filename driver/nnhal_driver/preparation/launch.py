@@ -10,6 +10,7 @@ from nnhal_driver.model_cache.files import CacheFiles
 from nnhal_driver.preparation.outcome import PreparationCallback
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import NO_DEADLINE, Deadline
+from nnhal_driver.scheduling.preparation import Check
 from nnhal_driver.scheduling.work_times import WorkTimes
 
 
@@ -36,13 +37,13 @@ class ModelReader(Protocol):
 
     @property
     def size(self) -> int:
-        """Number of operands and arguments of the model."""
+        """Number of operands and arguments of the model, or of a part of it that is large already."""
 
-    def read(self) -> "GivenModel":
-        """Return the model. Called once at most.
+    def read(self, check: Check) -> "GivenModel":
+        """Return the model. Called once at most. A long reader calls `check` between its steps.
 
         Raises:
-            HalError: the call is invalid.
+            HalError: the call is invalid; or what `check` raises.
         """
 
 
@@ -67,7 +68,7 @@ class GivenModel:
             for graph in self.model.subgraphs
         )
 
-    def read(self) -> "GivenModel":
+    def read(self, check: Check) -> "GivenModel":
         """Return this object."""
         return self
 

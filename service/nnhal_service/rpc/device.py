@@ -141,12 +141,13 @@ class DeviceServicer(ServicerBase, device_pb2_grpc.DeviceServicer):
         """Return whether each operation of the main subgraph is supported."""
         session = self._sessions.get(request.session, context)
         device = self._devices.get(request.device)
-        self._limits.require_model(request.model)
         _require_extensions(session, request.model.extension_name_to_prefix)
         deadline = Deadline(call_deadline(context))
         call = DeviceCall(deadline, session.owner, cancellation_of(context), self._reserve(session))
         with self._counted(session, request):
-            supported, placement = device.get_supported_operations(ReceivedModel(session, request.model), call)
+            supported, placement = device.get_supported_operations(
+                ReceivedModel(session, request.model, self._limits), call
+            )
         return device_pb2.GetSupportedOperationsResponse(
             supported=supported, placement=wire.placement_message(placement) if request.explain else None
         )
@@ -229,10 +230,9 @@ class DeviceServicer(ServicerBase, device_pb2_grpc.DeviceServicer):
     ) -> None:
         """Launch a preparation from a model."""
         session, device = stream.session, self._devices.get(request.device)
-        self._limits.require_model(request.model)
         _require_extensions(session, (*request.model.extension_name_to_prefix, *options.extensions))
         save = PendingSave(self._cache_arguments, device, session)
-        reader = ReceivedModel(session, request.model, self._models, partial(save.open, cache))
+        reader = ReceivedModel(session, request.model, self._limits, self._models, partial(save.open, cache))
         with self._counted(session, request):
             device.prepare_model(PreparationLaunch(reader, save.committing(stream.notify), stream.call, options))
 

@@ -3,9 +3,10 @@
 Every error names its limit, in the text and in `ErrorDetail.limit`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from nnhal import wire
 from nnhal.errors import limit_exceeded
 from nnhal.types import ErrorStatus
 from nnhal.v1 import types_pb2
@@ -176,14 +177,21 @@ class Limits(Mapping[str, int]):
             reason = f"{subject} has {own} of {self._values[name]} {limit.unit}; the remaining {left} are for others"
             raise limit_exceeded(name, reason, limit.status)
 
-    def require_model(self, model: types_pb2.Model) -> None:
-        """Check a model message before it is converted. `message_limits` has counted its operands and operations."""
+    def require_model(self, model: types_pb2.Model, proceed: Callable[[], None]) -> None:
+        """Check a model message before it is converted. `message_limits` has counted its operands and operations.
+
+        `proceed` is called between steps.
+        """
         graphs = (model.main, *model.referenced)
-        dimensions = sum(len(operand.dimensions) for graph in graphs for operand in graph.operands)
+        dimensions = sum(
+            len(operand.dimensions) for graph in graphs for operand in wire.take_turns(graph.operands, proceed)
+        )
         self.require("dimensions", dimensions, "the operands have")
         arguments = sum(len(graph.input_indexes) + len(graph.output_indexes) for graph in graphs)
         arguments += sum(
-            len(operation.inputs) + len(operation.outputs) for graph in graphs for operation in graph.operations
+            len(operation.inputs) + len(operation.outputs)
+            for graph in graphs
+            for operation in wire.take_turns(graph.operations, proceed)
         )
         self.require("arguments", arguments, "the model and its operations have")
         self.require_inline(model.pools)

@@ -12,6 +12,7 @@ from functools import cache
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from nnhal.errors import invalid_argument
+from nnhal_driver.scheduling.paced_check import PacedCheck, proceed
 from nnhal_service.sessions.limits import Limits
 
 _FIELD_LIMITS = {
@@ -52,9 +53,9 @@ def count_elements(message: Descriptor, limits: Limits) -> Callable[[bytes], Non
 
     few = {name: min(limit, _FEW) for name, limit in allowed.items()}
 
-    def find_excess(encoded: bytes, left: dict[str, int]) -> str:
+    def find_excess(encoded: bytes, left: dict[str, int], turn: Callable[[], None] = proceed) -> str:
         try:
-            return _find_excess(encoded, (0, len(encoded)), fields, left)
+            return _find_excess(encoded, (0, len(encoded)), fields, left, turn)
         except (IndexError, KeyError):
             raise invalid_argument("the request cannot be decoded: its fields are incomplete or unknown") from None
 
@@ -62,7 +63,7 @@ def count_elements(message: Descriptor, limits: Limits) -> Callable[[bytes], Non
         # a smaller message cannot have that many elements
         if fields and len(encoded) > smallest and find_excess(encoded, dict(few)):
             with _turn:
-                excess = find_excess(encoded, dict(allowed))
+                excess = find_excess(encoded, dict(allowed), PacedCheck(proceed))
             if excess:
                 limits.require(excess, limits[excess] + 1, "the message has at least")
 
@@ -88,8 +89,13 @@ def _names(fields: Fields) -> Iterator[str]:
         yield from _names(nested)
 
 
-def _find_excess(encoded: bytes, span: tuple[int, int], fields: Fields, left: dict[str, int]) -> str:
-    """Subtract the elements in a part of a message from what is `left` of each limit. Return the first one exceeded."""
+def _find_excess(
+    encoded: bytes, span: tuple[int, int], fields: Fields, left: dict[str, int], turn: Callable[[], None]
+) -> str:
+    """Subtract the elements in a part of a message from what is `left` of each limit. Return the first one exceeded.
+
+    `turn` is called between elements.
+    """
     position, end = span
     while position < end:
         tag, position = _read_varint(encoded, position)
@@ -101,8 +107,10 @@ def _find_excess(encoded: bytes, span: tuple[int, int], fields: Fields, left: di
                 left[name] -= 1
                 if left[name] < 0:
                     return name
-            if nested and (excess := _find_excess(encoded, (position, position + size), nested, left)):
-                return excess
+            if nested:
+                turn()
+                if excess := _find_excess(encoded, (position, position + size), nested, left, turn):
+                    return excess
             position += size
         elif kind == _VARINT:
             _, position = _read_varint(encoded, position)

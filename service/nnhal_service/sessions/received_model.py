@@ -4,6 +4,7 @@ import hashlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain, islice
 from weakref import WeakKeyDictionary
 
 from nnhal import wire
@@ -12,9 +13,14 @@ from nnhal.types import PROT_WRITE, Memory, Model, UnsetUnion
 from nnhal.v1 import types_pb2
 from nnhal_driver.model_cache.files import CacheFiles
 from nnhal_driver.preparation.launch import GivenModel
+from nnhal_driver.scheduling.preparation import Check
 from nnhal_service.identity.digests import scoped_digest
+from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_objects import MemoryObject, read_memory
 from nnhal_service.sessions.session import Session
+
+_COUNTED_OPERATIONS = 10_000
+"""Number of operations after which a model is large, whatever their arguments."""
 
 
 class ReceivedModelReader:
@@ -27,14 +33,15 @@ class ReceivedModelReader:
         self._sealed: WeakKeyDictionary[Memory, bytes] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
-    def read(self, session: Session, message: types_pb2.Model) -> tuple[Model, bytes]:
+    def read(self, session: Session, message: types_pb2.Model, check: Check) -> tuple[Model, bytes]:
         """Return the model of a message and its digest, see `nnhal.model_digest` and `nnhal_service.identity.digests`.
 
-        The digest is b"" if it is unknown: a pool is memory that the client can still write to, or a part of a Memory
-        object.
+        `check` is called between steps. The digest is b"" if it is unknown: a pool is memory that the client can still
+        write to, or a part of a Memory object.
 
         Raises:
-            HalError: INVALID_ARGUMENT: a handle or number is unknown, or a memory is not complete.
+            HalError: INVALID_ARGUMENT: a handle or number is unknown, or a memory is not complete; or what `check`
+                raises.
         """
         digests: list[bytes | None] = []
 
@@ -44,7 +51,7 @@ class ReceivedModelReader:
             digests.append(self._pool_digest(session, pool, memory))
             return memory
 
-        model = wire.to_model(message, read_pool)
+        model = wire.to_model(message, read_pool, check)
         known = [digest for digest in digests if digest is not None]
         if len(known) < len(digests):
             return model, b""
@@ -83,32 +90,36 @@ class ReceivedModel:
     """Reader of the model in a message.
 
     Attributes:
+        limits: limits on the model.
         digests: reads it with its digest; None to do without.
         open_files: opens the files to save to, after the model was read.
     """
 
     session: Session
     message: types_pb2.Model
+    limits: Limits
     digests: ReceivedModelReader | None = None
     open_files: Callable[[], CacheFiles | None] = _open_none
 
     @property
     def size(self) -> int:
-        """Number of operands and arguments of the model."""
-        return sum(
-            len(graph.operands) + sum(len(operation.inputs) + len(operation.outputs) for operation in graph.operations)
-            for graph in (self.message.main, *self.message.referenced)
-        )
+        """Number of operands and arguments of the model, see `ModelReader`."""
+        graphs = (self.message.main, *self.message.referenced)
+        operations = islice(chain.from_iterable(graph.operations for graph in graphs), _COUNTED_OPERATIONS)
+        arguments = sum(len(operation.inputs) + len(operation.outputs) for operation in operations)
+        return arguments + sum(len(graph.operands) for graph in graphs)
 
-    def read(self) -> GivenModel:
+    def read(self, check: Check) -> GivenModel:
         """Return the model.
 
         Raises:
-            HalError: INVALID_ARGUMENT: a handle or number is unknown, or a memory is not complete.
+            HalError: INVALID_ARGUMENT: a handle or number is unknown, or a memory is not complete;
+                RESOURCE_EXHAUSTED_*: the model exceeds a limit; or what `check` raises.
         """
+        self.limits.require_model(self.message, check)
         if self.digests is None:
-            return GivenModel(wire.to_model(self.message, lambda pool: read_memory(self.session, pool)))
-        model, digest = self.digests.read(self.session, self.message)
+            return GivenModel(wire.to_model(self.message, lambda pool: read_memory(self.session, pool), check))
+        model, digest = self.digests.read(self.session, self.message, check)
         return GivenModel(model, digest, self.open_files())
 
 

@@ -8,6 +8,7 @@ import grpc
 import pytest
 
 from nnhal.v1 import cache_pb2, cache_pb2_grpc, device_pb2, enums_pb2, types_pb2
+from nnhal_driver.scheduling.paced_check import proceed
 from nnhal_service.identity.digests import scoped_digest
 from nnhal_service.identity.identity import ANONYMOUS, Identity
 from nnhal_service.identity.tokens import create_token
@@ -110,7 +111,7 @@ def test_each_identity_has_digests_of_its_own() -> None:
     """The quarantine and the probes know models by these digests. Those of anonymous clients are the clients' own."""
     reader, message = ReceivedModelReader(), model()
     alice, bob, nobody, other = (
-        reader.read(Session("s", identity), message)[1]
+        reader.read(Session("s", identity), message, proceed)[1]
         for identity in (Identity("token", "alice"), Identity("token", "bob"), ANONYMOUS, ANONYMOUS)
     )
     assert len({alice, bob, nobody}) == 3
@@ -121,7 +122,7 @@ def test_each_identity_has_digests_of_its_own() -> None:
 
 def test_clients_get_the_digest_that_they_can_compute(service: Open) -> None:
     """An execution, too, finds the model that was saved under the digest of the client."""
-    plain = ReceivedModelReader().read(Session("s", ANONYMOUS), model())[1]
+    plain = ReceivedModelReader().read(Session("s", ANONYMOUS), model(), proceed)[1]
     cache = types_pb2.CompilationCache(form=types_pb2.CACHE_FORM_STORED, token=bytes(32), model_digest=plain)
     with service("bob") as raw:
         prepared = prepare(raw, cache=cache)

@@ -1,4 +1,4 @@
-"""Digests of received models: they are of the bytes that the driver reads, and hashed once."""
+"""Received models: limits, pauses while they are read, and digests of the bytes that the driver reads."""
 
 import fcntl
 import hashlib
@@ -10,15 +10,17 @@ import pytest
 
 from nnhal import ModelBuilder, wire
 from nnhal.client.core.cache import model_digest
+from nnhal.errors import HalError, general_failure
 from nnhal.types import Memory, Model, UnsetUnion
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
 from nnhal.v1 import types_pb2
+from nnhal_driver.scheduling.paced_check import proceed
 from nnhal_service.identity.identity import ANONYMOUS
 from nnhal_service.sessions import received_model
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.sessions.memory_objects import MemoryObject
-from nnhal_service.sessions.received_model import ReceivedModelReader
+from nnhal_service.sessions.received_model import ReceivedModel, ReceivedModelReader
 from nnhal_service.sessions.session import Session
 from nnhal_service.shm.memory_mapping import map_memory
 
@@ -69,20 +71,53 @@ def share(session: Session, number: int, data: bytes, seals: int) -> types_pb2.M
     return types_pb2.Memory(shared=number)
 
 
+def large_message(count: int) -> types_pb2.Model:
+    """Return a message of a model with many operations of two arguments and an operand each."""
+    main = types_pb2.Subgraph(
+        operands=[types_pb2.Operand()] * count, operations=[types_pb2.Operation(inputs=[0], outputs=[0])] * count
+    )
+    return types_pb2.Model(main=main, referenced=[main])
+
+
+def test_size_counts_operands_and_arguments(session: Session) -> None:
+    assert ReceivedModel(session, large_message(20), Limits()).size == 2 * 3 * 20
+
+
+def test_large_model_is_read_in_steps(session: Session) -> None:
+    turns: list[int] = []
+    reader = ReceivedModel(session, large_message(5000), Limits())
+    given = reader.read(lambda: turns.append(0))
+    assert len(given.model.main.operations) == len(given.model.referenced[0].operands) == 5000
+    assert len(turns) >= 8 * 5000 / 1000  # operands and operations of two subgraphs, counted and converted
+
+
+def test_check_ends_a_reading(session: Session) -> None:
+    def stop() -> None:
+        raise general_failure("cancelled")
+
+    with pytest.raises(HalError, match="cancelled"):
+        ReceivedModel(session, large_message(1), Limits()).read(stop)
+
+
+def test_limits_of_a_model(session: Session) -> None:
+    with pytest.raises(HalError, match="limit arguments"):
+        ReceivedModel(session, large_message(10), Limits({"arguments": 39})).read(proceed)
+
+
 def test_inline_pools(session: Session) -> None:
-    model, digest = ReceivedModelReader().read(session, wire.model_message(MODEL))
+    model, digest = ReceivedModelReader().read(session, wire.model_message(MODEL), proceed)
     assert digest == model_digest(MODEL) and model.main == MODEL.main
 
 
 def test_unset_pool(session: Session) -> None:
     unset = replace(MODEL, pools=(UnsetUnion(),))
-    assert ReceivedModelReader().read(session, wire.model_message(unset))[1] == model_digest(unset)
+    assert ReceivedModelReader().read(session, wire.model_message(unset), proceed)[1] == model_digest(unset)
 
 
 def test_uploaded_memory_is_not_hashed_again(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = mapped(session, uploaded(hashlib.sha256(BYTES.data).digest()))
     monkeypatch.setattr(received_model, "_sha256", lambda _: pytest.fail("hashed again"))
-    assert ReceivedModelReader().read(session, message(memory))[1] == model_digest(MODEL)
+    assert ReceivedModelReader().read(session, message(memory), proceed)[1] == model_digest(MODEL)
 
 
 def test_memory_that_the_client_can_change_has_no_digest(session: Session) -> None:
@@ -93,16 +128,16 @@ def test_memory_that_the_client_can_change_has_no_digest(session: Session) -> No
         mapped(session, uploaded(hashlib.sha256(BYTES.data).digest()), length=4),
         share(session, 1, BYTES.tobytes(), 0),
     ):
-        assert reader.read(session, message(pool))[1] == b""
+        assert reader.read(session, message(pool), proceed)[1] == b""
 
 
 def test_sealed_memfd_is_hashed_once(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     reader, pool = ReceivedModelReader(), share(session, 1, BYTES.tobytes(), fcntl.F_SEAL_WRITE)
-    assert reader.read(session, message(pool))[1] == model_digest(MODEL)
+    assert reader.read(session, message(pool), proceed)[1] == model_digest(MODEL)
     with monkeypatch.context() as patch:
         patch.setattr(received_model, "_sha256", lambda _: pytest.fail("hashed again"))
-        assert reader.read(session, message(pool))[1] == model_digest(MODEL)
+        assert reader.read(session, message(pool), proceed)[1] == model_digest(MODEL)
     session.shared.drop(1)
     other = WEIGHTS + 1
     share(session, 1, other.tobytes(), fcntl.F_SEAL_WRITE)
-    assert reader.read(session, message(pool))[1] == model_digest(adding(other))
+    assert reader.read(session, message(pool), proceed)[1] == model_digest(adding(other))
