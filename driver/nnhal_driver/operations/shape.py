@@ -115,7 +115,7 @@ def _check_presence(call: OperationCall, rule: ShapeRule) -> None:
     for name in arguments.inputs:
         if not call.has(name):
             if name not in arguments.optional:
-                raise call.failure(f"{name} has no value", "V-RUN-01", rule.failure)
+                raise call.failure(call.view.describe_missing(name), "V-RUN-01", rule.failure)
         elif not rule.empty and 0 in call.shape(name):
             raise call.failure(f"{name} has no elements", "V-RUN-02", rule.failure)
 

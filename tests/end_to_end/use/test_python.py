@@ -84,7 +84,7 @@ def test_reprs_are_short_and_have_no_addresses(objects: dict[str, Any], model: A
         (lambda model: model(np.repeat(X, 8, 0)), ValueError, "for another batch, prepare the model with shapes="),
         (lambda model: model(X.astype(np.float64)), TypeError, "input 0 (image) is float64"),
         (lambda model: model(picture=X), ValueError, "no input is named 'picture'"),
-        (lambda model: model(None), ValueError, "has no value"),
+        (lambda model: model(None), ValueError, "has no value: input 0 was omitted"),
         (lambda model: model.owner.prepare(digits.MODEL, priority="urgent"), ValueError, "unknown Priority 'urgent'"),
         (lambda model: model.owner.prepare(digits.MODEL, priority=99).result(), ValueError, "the priority is 99"),
         (lambda model: model.owner.allocate(inputs=[(model, 7)]), ValueError, "there is no input 7"),
