@@ -43,7 +43,8 @@ class ConvertedModel:
         operators: names of its operators, in order.
         constants: constant outputs, by their position among the outputs.
         has_variables: whether operators keep values between executions, which must be reset.
-        engine_bytes: estimate of the memory of one interpreter: its tensors, and the packed form of the constants.
+        engine_bytes: estimate of the memory of one interpreter: its tensors, the packed form of the constants, and what
+            kernels need besides.
         steps: estimate of its work in multiply-adds, without that of regions.
         has_regions: whether it contains operators of sub-models.
         is_dynamic: whether it is one region whose shapes become known when it runs. Those of its outputs are declared.
@@ -163,7 +164,7 @@ def convert(
         tuple(writer.operators),
         lowered.constants,
         bool(writer.variables),
-        arena_bytes + writer.packed_bytes(),
+        arena_bytes + writer.packed_bytes() + writer.kernel_bytes(),
         lowered.steps,
         any(map(is_submodel, subgraph.operations)),
     )
