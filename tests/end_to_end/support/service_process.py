@@ -71,7 +71,7 @@ def has_ended(pid: int) -> bool:
     """Return whether a process has ended. Its new parent may not have waited for it yet."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it may end while the file is read
         return True
     return status.rpartition(")")[2].split()[0] in "ZX"
 
