@@ -54,6 +54,7 @@ class PreparedModel:
         activities: table of the work in progress; None if it is not recorded.
         estimated_ns: rough upper estimate of the duration of an execution; 0 if unknown.
         digest: digest of the model, see `nnhal.model_digest`; b"" if it is unknown.
+        name: name and version by which clients know it, for example "detector/3"; "" if it has none.
         subject: model and client in the table: see `subject_of`.
         reserve: reserves memory of the client for an execution.
         size: bytes that were reserved for the model; 0 if unknown. The memory of its engine is apart.
@@ -71,6 +72,7 @@ class PreparedModel:
     extension_types: ExtensionTypes = field(default_factory=dict)
     loaded_from: Hashable = None
     digest: bytes = b""
+    name: str = ""
     subject: bytes = b""
     device: str = ""
     activities: ActivityTable | None = None

@@ -53,8 +53,8 @@ _OWN_LABELS = (ErrorKind.UNAUTHENTICATED, ErrorKind.PERMISSION_DENIED)
 """Kinds of errors with labels of their own, because their status says less."""
 _INSUFFICIENT = ErrorStatus.OUTPUT_INSUFFICIENT_SIZE.name.lower()
 
-SeriesKey: TypeAlias = tuple[str, bytes, str]
-"""Path, digest of the model, and device."""
+SeriesKey: TypeAlias = tuple[str, bytes, str, str]
+"""Path, digest of the model, device, and name of the model with its version."""
 
 
 class Caller(Protocol):
@@ -84,12 +84,17 @@ class MeteredModel(Protocol):
     def device(self) -> str:
         """Name of its device."""
 
+    @property
+    def name(self) -> str:
+        """Name and version of a model of the repository, for example "detector/3"; "" for other models."""
+
 
 class ModelLabels(NamedTuple):
     """Labels of a call without a prepared model. The attributes are those of `MeteredModel`."""
 
     device: str = ""
     digest: bytes = b""
+    name: str = ""
 
 
 NO_MODEL = ModelLabels()
@@ -120,7 +125,7 @@ class Tracer(Protocol):
 
         Args:
             call: the call, whose context names the trace of the client.
-            labels: identity, device, model and path.
+            labels: see `CALL_LABELS`.
         """
 
 
@@ -246,7 +251,7 @@ class CallMeter:
 
     def start(self, call: C, caller: Caller, model: MeteredModel = NO_MODEL) -> C:
         """Start to meter a call that executes a model, and return the call."""
-        key = (call.path, model.digest, model.device)
+        key = (call.path, model.digest, model.device, model.name)
         call.series = series = caller.series.get(key) or self._find(caller, key)
         call.owner = caller.owner
         if self.tracer is not None:
@@ -256,7 +261,7 @@ class CallMeter:
     def count_refused(self, path: str, status: str) -> None:
         """Count a call that was refused before its session or its model was known."""
         with self._lock:
-            self._add("", "", "", path).add_error(status, 0, 0)
+            self._add("", "", "", "", path).add_error(status, 0, 0)
 
     def count_session(self, caller: Caller) -> None:
         """Count a session that was opened."""
@@ -267,25 +272,25 @@ class CallMeter:
 
     def _find(self, caller: Caller, key: SeriesKey) -> CallSeries:
         """Return the series of a call, which its session finds fast from now on."""
-        path, digest, device = key
+        path, digest, device, name = key
         with self._lock:
-            series = self._add(str(caller.identity), device, digest.hex()[:MODEL_DIGITS], path)
+            series = self._add(str(caller.identity), device, digest.hex()[:MODEL_DIGITS], name, path)
             if len(caller.series) >= _CACHED_SERIES:
                 caller.series.clear()
             caller.series[key] = series
         return series
 
-    def _add(self, identity: str, device: str, model: str, path: str) -> CallSeries:
+    def _add(self, identity: str, device: str, model: str, name: str, path: str) -> CallSeries:
         """Return the series with some labels; with others if there are too many. The caller has the lock."""
-        labels = (identity, device, model, path)
+        labels = wanted = (identity, device, model, *name.rpartition("/")[::2], path)
         if labels not in self._series:
             of_identity = self._by_identity[identity]
             if of_identity >= MAX_SERIES_OF_IDENTITY or len(self._series) >= MAX_SERIES:
-                labels = (identity, device, OTHER, path)
+                labels = (identity, device, OTHER, "", "", path)
             if not of_identity and len(self._by_identity) > MAX_IDENTITIES:
                 del self._by_identity[identity]
-                labels = (OTHER, device, OTHER, path)
-            self._overflow += labels != (identity, device, model, path)
+                labels = (OTHER, device, OTHER, "", "", path)
+            self._overflow += labels != wanted
         if labels not in self._series:
             self._series[labels] = CallSeries(labels)
             self._by_identity[labels[0]] += 1

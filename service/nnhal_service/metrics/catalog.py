@@ -9,7 +9,8 @@ DURATION_BOUNDS = (5e-5, *(float(f"{step}e{power}") for power in range(-4, 1) fo
 QUEUE_BOUNDS = (1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0)
 """Upper bounds of the buckets of queue times, in seconds."""
 
-_CALL = ("identity", "device", "model", "path")
+CALL_LABELS = ("identity", "device", "model", "name", "version", "path")
+"""Labels of each call. `name` and `version` are empty, unless it is a model of the repository."""
 
 
 class Kind(StrEnum):
@@ -70,27 +71,30 @@ def _gauge(name: str, help_: str, *labels: str, merge: Merge = Merge.SUM) -> Met
     return _metric(name, Kind.GAUGE, help_, *labels, merge=merge)
 
 
-CALLS = _counter("nnhal_calls", "Calls that ended, by status.", *_CALL, "status")
+CALLS = _counter("nnhal_calls", "Calls that ended, by status.", *CALL_LABELS, "status")
 CALL_DURATION = _metric(
     "nnhal_call_duration_seconds",
     Kind.HISTOGRAM,
     "Time of calls that succeeded, from the receipt of the request until the response is ready.",
-    *_CALL,
+    *CALL_LABELS,
     bounds=DURATION_BOUNDS,
 )
 QUEUE_DURATION = _metric(
     "nnhal_queue_duration_seconds",
     Kind.HISTOGRAM,
     "Time for which calls that succeeded waited for a slot.",
-    *_CALL,
+    *CALL_LABELS,
     bounds=QUEUE_BOUNDS,
 )
-DEVICE_SECONDS = _counter("nnhal_device_seconds", "Time for which backends worked for calls.", *_CALL)
+DEVICE_SECONDS = _counter("nnhal_device_seconds", "Time for which backends worked for calls.", *CALL_LABELS)
 WASTED_SECONDS = _counter(
-    "nnhal_wasted_seconds", "Time for which backends worked for calls whose result no client got.", *_CALL, "reason"
+    "nnhal_wasted_seconds",
+    "Time for which backends worked for calls whose result no client got.",
+    *CALL_LABELS,
+    "reason",
 )
-RECEIVED_BYTES = _counter("nnhal_received_bytes", "Bytes of requests, with inputs in shared memory.", *_CALL)
-SENT_BYTES = _counter("nnhal_sent_bytes", "Bytes of responses, with outputs in shared memory.", *_CALL)
+RECEIVED_BYTES = _counter("nnhal_received_bytes", "Bytes of requests, with inputs in shared memory.", *CALL_LABELS)
+SENT_BYTES = _counter("nnhal_sent_bytes", "Bytes of responses, with outputs in shared memory.", *CALL_LABELS)
 RPC_ERRORS = _counter(
     "nnhal_rpc_errors",
     "Calls of any RPC that ended with an error, with the limit that refused them if one did.",

@@ -84,17 +84,18 @@ class PreparationMeter(WorkTimes):
         self._lock = threading.Lock()
         self.cancellation: Cancellation | None = None
 
-    def end(self, status: int, digest: bytes, cache: CacheOutcome) -> None:
+    def end(self, status: int, digest: bytes, cache: CacheOutcome, name: str = "") -> None:
         """Count the preparation, whose client is told the result.
 
         Args:
             status: an `ErrorStatus`.
             digest: digest of the prepared model, or b"".
             cache: what the cache did.
+            name: name and version of a model of the repository.
         """
         call = MeteredCall(self._path, self._received, self._context, cancellation=self.cancellation)
         call.received_ns = self._received_ns
-        self._metrics.calls.start(call, self._caller, ModelLabels(self._device, digest))
+        self._metrics.calls.start(call, self._caller, ModelLabels(self._device, digest, name))
         with self._lock:  # against `end_unwanted`: work counts once
             call.queued_ns, call.device_ns = self.queued_ns, self.device_ns
             self._status, self._call = status, None if self.device_ns else call

@@ -37,7 +37,7 @@ class CallSeries:
     """Counts of the calls of one identity, device, model and path. Thread safe.
 
     Args:
-        labels: identity, device, model and path.
+        labels: see `CALL_LABELS`.
     """
 
     def __init__(self, labels: tuple[str, ...]) -> None:

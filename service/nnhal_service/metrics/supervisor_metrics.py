@@ -20,7 +20,7 @@ MAX_LABELS = 5000
 """Number of label sets of a metric, after which those of further models count as other ones."""
 _MAX_BYTES = 2**24
 """Largest file of a worker that is read."""
-_OTHER = "other"
+_LABELS_OF_OTHERS = {"model": "other", "name": "", "version": ""}
 
 
 class SupervisorMetrics:
@@ -123,12 +123,11 @@ class SupervisorMetrics:
 
 
 def _bound_labels(name: str, labels: Labels, known: Container[Labels], total: int) -> Labels:
-    """Return the labels of a value; without its model if they are new, and there would be too many."""
+    """Return the labels of a value; without those of its model if they are new, and there would be too many."""
     names = METRICS[name].labels
     if total <= MAX_LABELS or labels in known or "model" not in names:
         return labels
-    position = names.index("model")
-    return (*labels[:position], _OTHER, *labels[position + 1 :])
+    return tuple(_LABELS_OF_OTHERS.get(label, value) for label, value in zip(names, labels, strict=True))
 
 
 def read_totals(path: Path) -> Snapshot:

@@ -63,6 +63,11 @@ class VersionFiles(NamedTuple):
     config: FoundFile
 
     @property
+    def label(self) -> str:
+        """Name and version, for lists and metrics."""
+        return f"{self.name}/{self.version}"
+
+    @property
     def marks(self) -> tuple[Mark, Mark]:
         """Numbers that change with the files."""
         return self.file.mark, self.config.mark
@@ -136,7 +141,7 @@ class ModelLoader:
             prepared = _prepared_model(outcome)
             if read.config.max_batch > 1:
                 prepared = self._batched(read, prepared)
-        served = _served(source, read, prepared)
+        served = _served(source, read, replace(prepared, name=source.label))
         cache = CacheState(outcome.cache.state).name.lower()
         ms = (time.perf_counter() - started) * 1e3
         event("model-loaded", model=source.name, version=source.version, cache=cache, ms=ms)

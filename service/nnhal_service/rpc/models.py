@@ -86,7 +86,7 @@ class ModelsServicer(ServicerBase, models_pb2_grpc.ModelsServicer):
         meter = PreparationMeter(self._metrics, session, "name", device, received_ns, request.ByteSize(), context)
         outcome = served.share(session, self._quota, deadline)
         handle = session.add(outcome.prepared_model, "prepared_models")
-        meter.end(ErrorStatus.NONE, served.prepared.digest, CacheOutcome())
+        meter.end(ErrorStatus.NONE, served.prepared.digest, CacheOutcome(), served.prepared.name)
         return models_pb2.PrepareNamedModelResponse(
             notify=notify_message(outcome, context, handle, session.identity), description=_description(served)
         )

@@ -58,13 +58,12 @@ class ServiceTracer:
         """See `nnhal_service.metrics.calls.Tracer`."""
         metadata = call.context.invocation_metadata() if call.context is not None else None
         carrier = {key: str(value) for key, value in metadata or () if key in (_PARENT, _STATE)}
-        identity, device, model, path = labels
         epoch_ns = time.time_ns() - time.perf_counter_ns()
         span = self._tracer.start_span(
-            f"nnhal {path}",
+            f"nnhal {call.path}",
             self._propagator.extract(carrier),
             Side.SERVER,
-            {"nnhal.identity": identity, "nnhal.device": device, "nnhal.model": model, "nnhal.path": path},
+            {f"nnhal.{name}": label for name, label in zip(catalog.CALL_LABELS, labels, strict=True)},
             start_time=epoch_ns + call.received_ns,
         )
         if isinstance(span, Span):  # it is sampled

@@ -152,11 +152,18 @@ def test_models_by_name_are_counted(tmp_path: Path) -> None:
             model.execute([np.ones((1, 2), np.float32)])
 
         run_concurrently(2, use)
+        with pytest.raises(nnhal.HalError):
+            model.execute([np.ones((1, 2), np.float32)], deadline=1e-9)
         snapshot = server.metrics.snapshot()
     assert moved(snapshot) >= OF_NAMES
     assert snapshot.values["nnhal_named_models"] == {("a", "1", "ready"): 1}
     assert snapshot.values["nnhal_batches"] == {("a", "1"): 1}
     assert snapshot.values["nnhal_batched_calls"] == {("a", "1"): 2}
+    assert {labels[3:]: count for labels, count in snapshot.values["nnhal_calls"].items() if labels[3]} == {
+        ("a", "1", "name", "ok"): 1,
+        ("a", "1", "data_socket", "ok"): 2,
+        ("a", "1", "data_socket", "missed_deadline_persistent"): 1,
+    }
 
 
 def test_damaged_entry_is_counted(server: Server, tmp_path: Path) -> None:
@@ -198,7 +205,7 @@ def test_work_in_progress_and_its_waste_are_counted(server: Server, monkeypatch:
     finally:
         go.set()
     assert wait_until(lambda: sum(values("nnhal_wasted_seconds").values()) > 0, TIMEOUT_S)
-    assert {labels[3:] for labels in values("nnhal_wasted_seconds")} == {("prepare", "cancelled")}
+    assert {labels[5:] for labels in values("nnhal_wasted_seconds")} == {("prepare", "cancelled")}
 
 
 def test_quarantine_is_shown(server: Server) -> None:
@@ -217,7 +224,7 @@ def test_calls_that_are_refused_count(server: Server) -> None:
                 raw.prepared_model.Run(prepared_model_pb2.RunRequest(session=session, definition=b"unknown"))
     snapshot = server.metrics.snapshot()
     refused = {labels: count for labels, count in snapshot.values["nnhal_calls"].items() if labels[:3] == ("",) * 3}
-    assert refused == {("", "", "", "unary", status): 1 for status in ("invalid_argument", "device_unavailable")}
+    assert refused == {("",) * 5 + ("unary", status): 1 for status in ("invalid_argument", "device_unavailable")}
 
 
 def test_credentials_move_metrics(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

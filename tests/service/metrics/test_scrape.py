@@ -43,7 +43,7 @@ def run_every_path(device: "nnhal.Device") -> None:
 def paths(snapshot: Snapshot) -> dict[str, float]:
     """Return the number of successful calls of each path."""
     counts: dict[str, float] = {}
-    for (_, _, _, path, status), count in snapshot.values.get("nnhal_calls", {}).items():
+    for (*_, path, status), count in snapshot.values.get("nnhal_calls", {}).items():
         if status == "ok":
             counts[path] = counts.get(path, 0) + count
     return counts

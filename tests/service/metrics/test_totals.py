@@ -15,7 +15,7 @@ from nnhal_service.metrics.snapshot import FILE, HistogramValue, ServiceMetrics,
 from nnhal_service.metrics.supervisor_metrics import MAX_LABELS, SupervisorMetrics, read_totals
 from nnhal_service.metrics.worker_metrics import WorkerMetrics
 
-LABELS = ("anonymous", "nnhal", "0123", "unary")
+LABELS = ("anonymous", "nnhal", "0123", "", "", "unary")
 
 
 class Client:
@@ -133,7 +133,8 @@ def test_labels_of_totals_are_bounded(supervisor: SupervisorMetrics, tmp_path: P
     for source in range(3):
         snapshot = Snapshot(source)
         for model in range(MAX_LABELS // 2):
-            snapshot.add(catalog.DEVICE_SECONDS, 1, "anonymous", "nnhal", f"{source}-{model}", "unary")
+            labels = ("anonymous", "nnhal", f"{source}-{model}", f"pushed-{source}-{model}", "1", "unary")
+            snapshot.add(catalog.DEVICE_SECONDS, 1, *labels)
         (tmp_path / FILE).write_bytes(snapshot.encode())
         supervisor.add_ended_worker(source, tmp_path, "reload")
     values = totals(supervisor).values["nnhal_device_seconds"]
@@ -164,7 +165,20 @@ def test_models_of_one_identity_take_no_place_of_others() -> None:
     started(meter, Client("token:modest"), b"\xab").finish()
     snapshot = Snapshot()
     meter.collect(snapshot)
-    assert ("token:modest", "nnhal", "ab", "unary", "ok") in snapshot.values["nnhal_calls"]
+    assert ("token:modest", "nnhal", "ab", "", "", "unary", "ok") in snapshot.values["nnhal_calls"]
+
+
+def test_names_of_models_are_bounded() -> None:
+    """Clients that may push models choose their names."""
+    meter, client = CallMeter(), Client("token:c")
+    for number in range(calls.MAX_SERIES_OF_IDENTITY + 50):
+        meter.start(calls.MeteredCall("unary"), client, calls.ModelLabels("nnhal", b"", f"pushed-{number}/1")).finish()
+    snapshot = Snapshot()
+    meter.collect(snapshot)
+    counts = snapshot.values["nnhal_calls"]
+    assert len(counts) == calls.MAX_SERIES_OF_IDENTITY + 1
+    assert counts["token:c", "nnhal", "", "pushed-0", "1", "unary", "ok"] == 1
+    assert counts["token:c", "nnhal", "other", "", "", "unary", "ok"] == 50
 
 
 def test_failed_work_is_wasted() -> None:

@@ -57,7 +57,7 @@ def test_execution_counts_when_it_ends(parts: ServiceParts) -> None:
         raise RuntimeError
     snapshot = Snapshot()
     parts.calls.collect(snapshot)
-    labels = ("anonymous", "nnhal", "0123")
+    labels = ("anonymous", "nnhal", "0123", "", "")
     assert snapshot.values["nnhal_calls"] == {
         (*labels, "unary", "ok"): 1,
         (*labels, "stream", "general_failure"): 1,

@@ -208,7 +208,7 @@ def test_calls_count_for_their_client(server: Server, stub: GRPCInferenceService
     (session,) = server.sessions.all()
     assert (session.client, session.number_of("session_calls")) == ("open inference protocol", 0)
     calls = server.metrics.snapshot().values["nnhal_calls"]
-    assert sum(count for labels, count in calls.items() if labels[3:] == ("inference", "ok")) >= 2
+    assert sum(count for labels, count in calls.items() if labels[3:] == ("add", "3", "inference", "ok")) >= 2
 
 
 def test_identities(tmp_path: Path) -> None:

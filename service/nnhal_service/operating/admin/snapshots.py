@@ -11,7 +11,7 @@ from nnhal_cache.store import Store
 from nnhal_service.metrics import catalog
 from nnhal_service.metrics.catalog import Metric
 from nnhal_service.metrics.series import OK
-from nnhal_service.metrics.snapshot import HistogramValue, Snapshot
+from nnhal_service.metrics.snapshot import HistogramValue, Labels, Snapshot
 from nnhal_service.operating.admin.known_workers import KnownWorker
 from nnhal_service.peers.fleet.member import Member
 from nnhal_service.quarantine import QuarantineFile
@@ -21,8 +21,9 @@ CACHE_COUNTS = ("hits", "misses", "saves", "evictions", "set_aside")
 _RECORDED = ("records", "bytes", "lost")
 """Fields of `RecordingSnapshot` that count in each worker."""
 _EXECUTION, _PREPARATION, _MISS = "execution", "preparation", "miss"
-_PREPARING = {"prepare", "load"}
+_PREPARING = ("prepare", "load")
 """Labels of metrics."""
+_PATH = catalog.CALL_LABELS.index("path")
 _MEMORY = Path("/proc/meminfo")
 
 
@@ -57,9 +58,7 @@ def load_snapshot(metrics: Snapshot) -> admin_pb2.LoadSnapshot:
     """Return the work that metrics report."""
     durations = _executions(metrics, catalog.CALL_DURATION)
     waits = dict(zip(catalog.QUEUE_BOUNDS, counts := _executions(metrics, catalog.QUEUE_DURATION), strict=False))
-    calls = {
-        labels: value for labels, value in _values(metrics, catalog.CALLS).items() if _PREPARING.isdisjoint(labels)
-    }
+    calls = {labels: each for labels, each in _values(metrics, catalog.CALLS).items() if _is_execution(labels)}
     succeeded = sum(value for labels, value in calls.items() if labels[-1] == OK)
     return admin_pb2.LoadSnapshot(
         running=_with_label(metrics, catalog.IN_PROGRESS, _EXECUTION),
@@ -91,7 +90,12 @@ def _executions(metrics: Snapshot, metric: Metric) -> tuple[int, ...]:
 
 def _execution_histograms(metrics: Snapshot, metric: Metric) -> list[HistogramValue]:
     histograms = metrics.histograms.get(metric.name, {})
-    return [each for labels, each in histograms.items() if _PREPARING.isdisjoint(labels)]
+    return [each for labels, each in histograms.items() if _is_execution(labels)]
+
+
+def _is_execution(labels: Labels) -> bool:
+    """Return whether calls with these labels are executions, and not preparations."""
+    return labels[_PATH] not in _PREPARING
 
 
 def open_store(status: Mapping[str, Any]) -> Store:
