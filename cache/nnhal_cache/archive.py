@@ -97,7 +97,7 @@ def _import_all(store: Store, tar: tarfile.TarFile) -> int:
                 if file is None or member != name.replace(MANIFEST, kind):
                     raise ArchiveError(f"the archive has {member} after {name}; expected its {kind}")
                 _copy(file, descriptor, size, member)
-            pending.commit(manifest.backends, origin=manifest.origin)
+            pending.commit(manifest.backends, origin=manifest.origin, name=manifest.name)
         count += 1
     return count
 

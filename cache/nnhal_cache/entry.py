@@ -9,6 +9,10 @@ from pathlib import Path
 MODEL, DATA, MANIFEST, USAGE, REASON = "model", "data", "about", "used", "why"
 """Names of the files on disk."""
 
+_OPTIONAL = {"origin", "name"}
+"""Fields of a manifest that may be missing."""
+_MAX_NAME = 300
+"""Characters of the name and version of a model: more than a file system allows."""
 _MAX_COUNTED_HITS = 2**20
 """Further hits are not counted, because each takes a byte."""
 
@@ -17,7 +21,8 @@ _MAX_COUNTED_HITS = 2**20
 class Manifest:
     """Description that is saved beside the two files.
 
-    `identity`, `backends` and `origin` are for operators; sizes in bytes. An entry that was saved here has no origin.
+    `identity`, `backends`, `origin` and `name` are for operators; sizes in bytes. An entry that was saved here has no
+    origin, and a model that a client has sent has no name.
     """
 
     identity: str
@@ -26,10 +31,11 @@ class Manifest:
     model_bytes: int
     data_bytes: int
     origin: str = ""
+    name: str = ""
 
     def pack(self) -> bytes:
-        """Return the content of the file. Earlier releases know no origin, so it is left out where it is empty."""
-        fields = {name: value for name, value in asdict(self).items() if name != "origin" or value}
+        """Return the content of the file. Fields that earlier releases lack are left out where they are empty."""
+        fields = {name: value for name, value in asdict(self).items() if name not in _OPTIONAL or value}
         return json.dumps(fields, indent=1).encode() + b"\n"
 
     @staticmethod
@@ -44,7 +50,7 @@ class Manifest:
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
         kinds = Manifest.__annotations__
-        if not isinstance(fields, dict) or {"origin", *fields} != kinds.keys():
+        if not isinstance(fields, dict) or fields.keys() | _OPTIONAL != kinds.keys():
             raise ValueError(f"expected the fields {', '.join(kinds)}")
         for name, value in fields.items():
             if type(value) is not kinds[name]:
@@ -52,6 +58,8 @@ class Manifest:
         manifest = Manifest(**fields)
         manifest.identity.encode()  # raises for half a surrogate pair
         manifest.origin.encode()
+        if not manifest.name.isprintable() or len(manifest.name) > _MAX_NAME:
+            raise ValueError(f"the name of its model is not printable, or has more than {_MAX_NAME} characters")
         if manifest.model_bytes < 0 or manifest.data_bytes < 0:
             raise ValueError("a size is negative")
         return manifest
@@ -71,6 +79,7 @@ class EntryInfo:
         backends: the argument of `PendingEntry.commit`.
         generation: a name that changes when the entry is replaced.
         origin: where the entry comes from; "" if it was saved here.
+        name: name and version of a model of the repository, for example "detector/3"; or "".
     """
 
     identity: str
@@ -83,6 +92,7 @@ class EntryInfo:
     backends: str
     generation: str
     origin: str = ""
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +125,10 @@ def read_info(link: Path, generations: Path) -> EntryInfo:
     """
     folder = generations / os.path.basename(os.readlink(link))
     usage, model, data = (os.stat(folder / name) for name in (USAGE, MODEL, DATA))
-    identity = backends = origin = ""
+    identity = backends = origin = name = ""
     with contextlib.suppress(ValueError):  # an entry with a damaged manifest is listed, so that it can be cleared
         manifest = Manifest.parse((folder / MANIFEST).read_bytes())
-        identity, backends, origin = manifest.identity, manifest.backends, manifest.origin
+        identity, backends, origin, name = manifest.identity, manifest.backends, manifest.origin, manifest.name
     return EntryInfo(
         identity,
         link.parent.name,
@@ -130,6 +140,7 @@ def read_info(link: Path, generations: Path) -> EntryInfo:
         backends,
         folder.name,
         origin,
+        name,
     )
 
 

@@ -102,13 +102,14 @@ class PendingEntry:
         self._open.append(descriptor)
         return descriptor
 
-    def commit(self, backends: str = "", quota: int | None = None, origin: str = "") -> None:
+    def commit(self, backends: str = "", quota: int | None = None, origin: str = "", name: str = "") -> None:
         """Publish the files as the entry, in place of the previous one, and evict entries to make room.
 
         Args:
             backends: text for lists, for example "CpuAcc 1.0, CpuRef 1.0".
             quota: bytes that all entries of the identity may have. Its least recently used ones are evicted.
             origin: text for lists: where the entry comes from, if it was not saved here.
+            name: text for lists: name and version of a model of the repository.
 
         Raises:
             CacheError: this failed. The previous entry is unchanged.
@@ -118,7 +119,7 @@ class PendingEntry:
             self._store.require_fits(sum(sizes))
             if quota is not None and sum(sizes) > quota:
                 raise TooLargeError(f"the entry has {sum(sizes)} bytes; the identity has a quota of {quota} bytes")
-            manifest = Manifest(self._identity, self._token.hex(), backends, sizes[0], sizes[1], origin)
+            manifest = Manifest(self._identity, self._token.hex(), backends, sizes[0], sizes[1], origin, name)
             write_all(self._create(MANIFEST), manifest.pack())
             self._create(USAGE)
             for descriptor in self._open[1:]:

@@ -12,11 +12,13 @@ def token(number: int) -> bytes:
     return hashlib.sha256(b"%d" % number).digest()
 
 
-def save(store: Store, number: int, model: bytes = b"model", data: bytes = b"data", identity: str = "me") -> None:
+def save(
+    store: Store, number: int, model: bytes = b"model", data: bytes = b"data", identity: str = "me", name: str = ""
+) -> None:
     with cache_errors(store.layout.root), store.write(identity, token(number)) as pending:
         os.write(pending.model_fd, model)
         os.write(pending.data_fd, data)
-        pending.commit("CpuRef 1.0")
+        pending.commit("CpuRef 1.0", name=name)
 
 
 def load(store: Store, number: int, identity: str = "me") -> tuple[bytes, bytes] | None:

@@ -36,12 +36,17 @@ ROLLED_BACK = "an older entry was put back in place of a newer one"
 
 
 class PendingSave:
-    """The files that one preparation saves to, open from its launch until its outcome is known."""
+    """The files that one preparation saves to, open from its launch until its outcome is known.
 
-    def __init__(self, arguments: "CacheArguments", device: Device, session: Session) -> None:
+    Args:
+        name: name and version of a model of the repository, for lists of entries.
+    """
+
+    def __init__(self, arguments: "CacheArguments", device: Device, session: Session, name: str = "") -> None:
         self._arguments = arguments
         self._device = device
         self._session = session
+        self._name = name
         self._token = b""
         self._open_files = ExitStack()
         self._pending: PendingEntry | None = None
@@ -100,7 +105,7 @@ class PendingSave:
     def _commit_entry(self, pending: PendingEntry, prepared: PreparedModel) -> None:
         """Publish the saved files as an entry of the store, and offer it to the share."""
         identity, arguments = str(self._session.identity), self._arguments
-        pending.commit(backends_text(self._device), self._session.account.rules.cache_bytes)
+        pending.commit(backends_text(self._device), self._session.account.rules.cache_bytes, name=self._name)
         arguments.seen.saved(identity, self._token, pending.model_fd)
         if arguments.share is not None:
             arguments.share.offer(self._device, identity, self._token, pending, prepared)
@@ -150,12 +155,19 @@ class CacheArguments:
 
     @contextmanager
     def open_for_loading(
-        self, device: Device, session: Session, message: Message, deadline_ns: int = OMITTED, *, used: bool = True
+        self,
+        device: Device,
+        session: Session,
+        message: Message,
+        deadline_ns: int = OMITTED,
+        *,
+        used: bool = True,
+        name: str = "",
     ) -> Iterator[LoadSource]:
         """Yield the files that a message names, open within the context.
 
         The share may be asked until `deadline_ns`, an instant of CLOCK_BOOTTIME or OMITTED. `used` tells whether this
-        counts as a use of the entry.
+        counts as a use of the entry. `name`: see `PendingSave`.
 
         Raises:
             HalError: INVALID_ARGUMENT: the form, the token, or a handle.
@@ -167,7 +179,7 @@ class CacheArguments:
             return
         check_token(message.token)
         try:
-            reason = self._fetch(device, session, message, deadline_ns)
+            reason = self._fetch(device, session, message, deadline_ns, name)
             entry = self.store.open_entry(str(session.identity), message.token, used=used)
         except CacheError as error:
             yield LoadSource(MissingFiles(str(error)))
@@ -186,7 +198,7 @@ class CacheArguments:
             on_damaged = partial(self._quarantine, str(session.identity), message.token, entry.generation)
             yield LoadSource(files, on_damaged, entry.generation)
 
-    def _fetch(self, device: Device, session: Session, message: Message, deadline_ns: int) -> str:
+    def _fetch(self, device: Device, session: Session, message: Message, deadline_ns: int, name: str) -> str:
         """Fetch an entry from the share, unless there is one here. Return why that was not possible, or ""."""
         identity = str(session.identity)
         if self.share is None or self.store.has_entry(identity, message.token):
@@ -197,7 +209,7 @@ class CacheArguments:
         def object_to(model_fd: int) -> str:
             return ROLLED_BACK if self.seen.is_rolled_back(identity, message.token, model_fd) else ""
 
-        wanted = WantedEntry(device, identity, message.token, digest, quota, object_to, left_s)
+        wanted = WantedEntry(device, identity, message.token, digest, quota, object_to, left_s, name)
         return self.share.fetch(self.store, wanted)
 
     def check(self, device: Device, session: Session, message: Message) -> CacheOutcome:

@@ -137,10 +137,10 @@ class ModelLoader:
         started = time.perf_counter()
         with _load_errors():
             read = self._read(source)
-            outcome = self._prepare(read.config, read.model)
+            outcome = self._prepare(read.config, read.model, source.label)
             prepared = _prepared_model(outcome)
             if read.config.max_batch > 1:
-                prepared = self._batched(read, prepared)
+                prepared = self._batched(read, prepared, source.label)
         served = _served(source, read, replace(prepared, name=source.label))
         cache = CacheState(outcome.cache.state).name.lower()
         ms = (time.perf_counter() - started) * 1e3
@@ -153,30 +153,30 @@ class ModelLoader:
         data, mark = self.folder.read(source.file, config.sha256.get(source.version, ""))
         return _ReadModel(config, *_import(config, data), mark, data)
 
-    def _batched(self, read: _ReadModel, single: PreparedModel) -> PreparedModel:
+    def _batched(self, read: _ReadModel, single: PreparedModel, label: str) -> PreparedModel:
         """Return a model whose executions may join."""
         if read.model.states:
             raise UnusableFileError("option max_batch: the model has states")
 
         def prepare(shapes: Mapping[str, tuple[int, ...]]) -> PreparedModel:
             model, _ = _import(read.config, read.data, shapes)
-            return _prepared_model(self._prepare(read.config, model))
+            return _prepared_model(self._prepare(read.config, model, label))
 
         return batched_model(single, read.config, read.model.input_names, prepare)
 
-    def _prepare(self, config: ModelConfig, model: Model) -> Outcome:
+    def _prepare(self, config: ModelConfig, model: Model, label: str) -> Outcome:
         """Prepare a model like `Device.prepare` of a client that uses the cache."""
         device = self.devices.get(config.device)
         options = ExecutionPreference[config.preference], Priority[config.priority]
         spec = PreparationSpec.of(model, device.name, *options, None)
         entry = stored_entry(spec.token_for(device.get_version_string()), spec.digest)
-        with self.cache.open_for_loading(device, self.owner, entry) as source:
+        with self.cache.open_for_loading(device, self.owner, entry, name=label) as source:
             outcomes: SimpleQueue[Outcome] = SimpleQueue()
             launch = source.reporting_damage(outcomes.put)
             loaded = _outcome(outcomes, lambda: device.prepare_model_from_cache(launch, source.files, self._call()))
         if loaded.prepared_model is not None:
             return loaded
-        save = PendingSave(self.cache, device, self.owner)
+        save = PendingSave(self.cache, device, self.owner, label)
         given = GivenModel(model, scoped_digest(self.owner.identity, spec.digest), save.open(entry))
         preparation = PreparationLaunch(given, save.committing(outcomes.put), self._call(), LaunchOptions(*options))
         return _outcome(outcomes, lambda: device.prepare_model(preparation))

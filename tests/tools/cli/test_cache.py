@@ -36,6 +36,28 @@ def test_list_shows_entries(store: Store) -> None:
     }
 
 
+def test_names_of_models_are_listed(store: Store, tmp_path: Path) -> None:
+    """A name survives an export. Tables shorten it, and letters from right to left do not reverse them."""
+    assert " model " not in invoke("cache", "list", "--cache-dir", store.layout.root).stdout
+    hebrew, long = "\u05d0\u05d1/2", f"{'detector' * 20}/31"
+    for number, name in enumerate((hebrew, long), 3):
+        save(store, number, name=name)
+    invoke("cache", "export", tmp_path / "all.tar", "--cache-dir", store.layout.root)
+    invoke("cache", "import", tmp_path / "all.tar", "--cache-dir", tmp_path / "other")
+    for root in (store.layout.root, tmp_path / "other"):
+        text = invoke("cache", "list", "--cache-dir", root).stdout
+        assert " model " in text and "\\u05d0\\u05d1/2" in text and "tector/31" not in text and "…ector/31" in text
+        facts = json.loads(invoke("cache", "list", "--json", "--cache-dir", root).stdout)
+        assert {fact["name"] for fact in facts} == {"", hebrew, long}
+
+
+@pytest.mark.parametrize("name", ["a\x1b[31m/1", "a\u202e/1", "x" * 301, 7])
+def test_invalid_names_are_damage(store: Store, name: object) -> None:
+    (path,) = store.layout.entry_link("me", token(1)).glob("about")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "name": name}))
+    assert sorted(entry.identity for entry in store.list()) == ["", "another client"]
+
+
 def test_directory_comes_from_the_environment(store: Store, tmp_path: Path) -> None:
     named = invoke("cache", "list", NNHAL_CACHE_DIR=str(store.layout.root))
     assert "2 entries" in named.stdout

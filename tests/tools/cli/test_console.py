@@ -7,7 +7,15 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from nnhal_tools.cli.console import make_console, make_progress, print_table, print_text, show_status, words_fit
+from nnhal_tools.cli.console import (
+    display_name,
+    make_console,
+    make_progress,
+    print_table,
+    print_text,
+    show_status,
+    words_fit,
+)
 
 LONG = "TENSOR_QUANT8_ASYMM_SIGNED " * 20
 
@@ -100,3 +108,19 @@ def test_text_wraps_between_words() -> None:
         "/a/path/that/is/longer/than/the/terminal",
         "[1, 2]",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("detector/3", "detector/3"),
+        ("", ""),
+        ("\u65e5\u672c/1", "\u65e5\u672c/1"),
+        ("a\nb\x1b[2J\u202e/1", "a\ufffdb\ufffd[2J\ufffd/1"),
+        ("\u05d0\u0627/1", "\\u05d0\\u0627/1"),
+        (f"{'x' * 300}/123456", f"{'x' * 23}\u2026x/123456"),
+    ],
+)
+def test_names_are_bounded_and_do_not_control_a_terminal(name: str, text: str) -> None:
+    assert display_name(name) == text
+    assert len(text) <= 32

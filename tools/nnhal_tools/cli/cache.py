@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from nnhal_tools.cli.console import format_age, make_console, print_json, print_table, print_text, show_status
+from nnhal_tools.cli.console import (
+    display_name,
+    format_age,
+    make_console,
+    print_json,
+    print_table,
+    print_text,
+    show_status,
+)
 from nnhal_tools.cli.errors import FAILED, CommandError, as_command_errors
 from nnhal_tools.cli.options import Json, at_least
 from nnhal_tools.cli.services.service_settings import service_settings
@@ -203,6 +211,7 @@ def _to_json(entry: "EntryInfo") -> dict[str, object]:
     return {
         "token": entry.token.hex(),
         "identity": entry.identity,
+        "name": entry.name,
         "bytes": entry.size,
         "saved_at": entry.saved_at,
         "last_used_at": entry.last_used_at,
@@ -220,11 +229,13 @@ def _show(root: Path, entries: "Sequence[EntryInfo]") -> None:
     if not entries:
         return
     numbers = ("bytes", "saved", "used", "hits")
-    table = make_table("token", "identity", *numbers, "backends", "from", right=numbers)
+    names = ["model"] if any(entry.name for entry in entries) else []
+    table = make_table("token", *names, "identity", *numbers, "backends", "from", right=numbers)
     now = time.time()
     for entry in entries:
         table.add_row(
             entry.token.hex()[:_TOKEN_DIGITS],
+            *(display_name(entry.name) for _ in names),
             entry.identity or "?",
             f"{entry.size:,}",
             f"{format_age(now - entry.saved_at)} ago",

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _BORDER_WIDTH = 3
 """Columns that a table adds to each of its columns: a line and a blank on either side."""
+_NAME_WIDTH = 32
+"""Characters of the name of a model that tables show."""
 _PIPE_WIDTH = 10_000
 """Columns of output that is not a terminal, so that nothing is cut off or wrapped."""
 
@@ -179,3 +181,16 @@ def format_age(seconds: float) -> str:
 def printable(text: str) -> str:
     """Return a text without control characters: clients choose their names, which must not control the terminal."""
     return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+
+
+def display_name(name: str) -> str:
+    """Return the name of a model for a table: bounded, and without letters that would reverse the text around them.
+
+    Those are written as numbers. The version, at the end, stays.
+    """
+    import unicodedata
+
+    is_right_to_left = ("R", "AL", "AN")
+    letters = (f"\\u{ord(each):04x}" if unicodedata.bidirectional(each) in is_right_to_left else each for each in name)
+    text = printable("".join(letters))
+    return text if len(text) <= _NAME_WIDTH else f"{text[: _NAME_WIDTH - 9]}…{text[-8:]}"

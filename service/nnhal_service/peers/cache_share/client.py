@@ -44,6 +44,7 @@ class WantedEntry:
         quota: bytes that all local entries of the identity may have, or None.
         object_to: returns why a model cache, given its descriptor, must not be used, or "".
         left_s: seconds that the caller waits; None for as long as the share may take.
+        name: name and version of a model of the repository, for lists of entries.
     """
 
     device: Device
@@ -53,6 +54,7 @@ class WantedEntry:
     quota: int | None = None
     object_to: Callable[[int], str] = lambda model_fd: ""
     left_s: float | None = None
+    name: str = ""
 
 
 class ShareClient:
@@ -138,7 +140,8 @@ class ShareClient:
                 raise RefusedEntryError(outcome.reason)
             if objection := wanted.object_to(pending.model_fd):
                 raise RefusedEntryError(objection)
-            pending.commit(backends_text(wanted.device), wanted.quota, f"{self._label}, saved by {entry.host}")
+            origin = f"{self._label}, saved by {entry.host}"
+            pending.commit(backends_text(wanted.device), wanted.quota, origin, wanted.name)
 
     def offer(self, device: Device, identity: str, token: bytes, pending: PendingEntry, model: PreparedModel) -> None:
         """Have a saved entry written to the share, some time. What cannot be written is only counted."""
