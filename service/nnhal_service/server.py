@@ -25,7 +25,7 @@ from nnhal_driver.scheduling.timers import Timers
 from nnhal_service.grpc_support.handlers import HandlerRegistrar
 from nnhal_service.grpc_support.unread_responses import UnreadResponses
 from nnhal_service.identity.identity import REPOSITORY
-from nnhal_service.log import audit, event
+from nnhal_service.log import event
 from nnhal_service.memory_limits import client_bytes, limit_memory
 from nnhal_service.metrics.calls import Tracer
 from nnhal_service.model_cache.cache_arguments import CacheArguments
@@ -381,10 +381,9 @@ def _share_client(settings: Settings, hosting: Hosting, key: bytes) -> ShareClie
 
 def _shadow_sender(settings: Settings, hosting: Hosting) -> ShadowSender | None:
     """Return the sender of a worker to the shadow, if the operator wants one."""
-    if hosting.shadow is None or settings.shadow is None or not settings.shadow_share:
+    if hosting.shadow is None or settings.shadow is None:
         return None
-    audit("shadow", by="settings", to=settings.shadow, share=settings.shadow_share)
-    return ShadowSender(hosting.shadow, settings.shadow_share, hosting.metrics)
+    return ShadowSender(hosting.shadow, hosting.metrics)
 
 
 def _start_tracer(settings: Settings, hosting: Hosting) -> Tracer:

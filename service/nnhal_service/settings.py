@@ -198,8 +198,9 @@ class Settings(BaseModel):
     """Part of the executions to record. With 0, an operator can start to record later."""
     record_identities: Annotated[tuple[str, ...], Option("NAMES")] = ()
     """Identities whose executions are recorded, for example token:alice. Default: all."""
-    record_models: Annotated[tuple[str, ...], Option("DIGESTS")] = ()
-    """First digits of the digests of models whose executions are recorded. Default: all."""
+    record_models: Annotated[tuple[str, ...], Option("MODELS")] = ()
+    """Models whose executions are recorded: names in the folder of models, such as detector or detector/3, or first
+    digits of digests. Default: all."""
     record_devices: Annotated[tuple[str, ...], Option("NAMES")] = ()
     """Devices whose executions are recorded. Default: all."""
     record_values: Annotated[bool, Option()] = True
@@ -212,7 +213,13 @@ class Settings(BaseModel):
     """Shadow that repeats a part of the executions for comparison (docs/recording.md): an address such as HOST:PORT,
     unix:PATH or grpcs://HOST:PORT, or backends in order of preference. It gets values of clients. Default: none."""
     shadow_share: Annotated[float, Option("SHARE")] = Field(default=0.1, ge=0, le=1)
-    """Part of the executions that the shadow repeats, as far as it keeps up."""
+    """Part of the executions that the shadow repeats, as far as it keeps up. With 0, an operator can start it later."""
+    shadow_identities: Annotated[tuple[str, ...], Option("NAMES")] = ()
+    """Identities whose executions the shadow repeats. Default: all."""
+    shadow_models: Annotated[tuple[str, ...], Option("MODELS")] = ()
+    """Models whose executions the shadow repeats, like record_models. Default: all."""
+    shadow_devices: Annotated[tuple[str, ...], Option("NAMES")] = ()
+    """Devices whose executions the shadow repeats. Default: all."""
     sandbox: Annotated[SandboxMode, Option("MODE")] = "on"
     """Sandbox of the processes that run models (docs/security.md): on, off, or network, in which they may connect to
     other processes and machines."""
@@ -307,6 +314,9 @@ class Settings(BaseModel):
         "record_identities",
         "record_models",
         "record_devices",
+        "shadow_identities",
+        "shadow_models",
+        "shadow_devices",
         mode="before",
     )
     @classmethod

@@ -13,7 +13,7 @@ from nnhal_service import log
 from nnhal_service.metrics.calls import MeteredCall, MeteredModel
 from nnhal_service.recording.archives import Archives
 from nnhal_service.recording.observation import Observation, ObservedExecution, encoded_model
-from nnhal_service.recording.rules import RecordingRules
+from nnhal_service.recording.rules import RecordingRules, ShadowRules
 from nnhal_service.recording.shadow.sender import ShadowSender
 from nnhal_service.sessions.session import Session
 from nnhal_service.settings import Settings
@@ -28,27 +28,32 @@ class Recorder:
 
     Attributes:
         archives: the archives; None if the service has no folder for them.
-        share: part of the executions to record.
+        recording, repetition: the executions to record, and those that the shadow repeats.
         is_active: whether executions are recorded or repeated. Nothing else is looked at for executions while not.
     """
 
     def __init__(self, settings: Settings, versions: Mapping[str, str], shadow: ShadowSender | None = None) -> None:
         self.archives = Archives.of(settings, {"backends": versions})
         self._shadow = shadow
-        self.switch(RecordingRules.of(settings))
-        if self.share:
-            log.audit("record", by="settings", share=self.share, values=self.rules.values)
+        self.recording, self.repetition = RecordingRules(), ShadowRules()
+        for rules in (RecordingRules.of(settings), ShadowRules.of(settings)):
+            self.switch(rules)
+        if self.recording.share:
+            log.audit("record", by="settings", share=self.recording.share, values=self.recording.values)
+        if self.repetition.share:
+            log.audit("shadow", by="settings", to=settings.shadow, share=self.repetition.share)
 
-    def switch(self, rules: RecordingRules) -> None:
-        """Record by other rules from now on. Without a share, the archives are closed."""
-        self.rules, self.share = rules, 0.0
-        if self.archives is not None:
-            self.share = rules.share
-            if self.share:
+    def switch(self, rules: RecordingRules | ShadowRules) -> None:
+        """Record or repeat by other rules from now on. Without a share, the archives are closed."""
+        if isinstance(rules, ShadowRules):
+            self.repetition = rules if self._shadow is not None else ShadowRules()
+        elif self.archives is not None:
+            self.recording = rules
+            if rules.share:
                 self.archives.open()
             else:
                 self.archives.close()
-        self.is_active = self.share > 0 or self._shadow is not None
+        self.is_active = self.recording.share > 0 or self.repetition.share > 0
 
     def close(self) -> None:
         """Close the archives."""
@@ -57,13 +62,14 @@ class Recorder:
 
     def begin(self, call: MeteredCall, session: Session, model: MeteredModel) -> None:
         """Have an execution recorded or repeated, if it is chosen."""
-        rules, identity = self.rules, str(session.identity)
+        rules, repetition, identity = self.recording, self.repetition, str(session.identity)
         receivers: list[Callable[[ObservedExecution], None]] = []
-        includes = self.share > 0 and rules.include(identity, model.digest, model.device)
+        includes = rules.share > 0 and rules.include(identity, model)
         if includes and random.random() < rules.share:
             receivers.append(partial(self._record, rules))
-        if self._shadow is not None and random.random() < self._shadow.share:
-            receivers.append(partial(self._shadow.send, may_keep=includes and rules.values))
+        if self._shadow is not None and random.random() < repetition.share and repetition.include(identity, model):
+            may_keep = includes and rules.values
+            receivers.append(partial(self._shadow.send, share=repetition.share, may_keep=may_keep))
         if receivers and isinstance(model, PreparedModel):
             call.observer = Observation(call, identity, model, receivers)
 

@@ -24,7 +24,7 @@ from nnhal_service.operating.admin.actions import AdminError
 from nnhal_service.operating.admin.recent_warnings import NO_WORKER, RecentWarnings
 from nnhal_service.operating.running_services import ServiceFile
 from nnhal_service.quarantine import Crash, QuarantineFile
-from nnhal_service.recording.rules import RecordingRules
+from nnhal_service.recording.rules import RULES
 from nnhal_service.sandbox.system_calls import process_control
 from nnhal_service.settings import Settings
 from nnhal_service.shutdown import SignalPipe
@@ -584,10 +584,10 @@ class Supervisor:
             case "log-level":
                 log.set_level(request["level"])
                 self._settings = self._settings.model_copy(update={"log_level": request["level"]})
-            case "record":
-                if self._settings.record is None:
-                    raise AdminError("the service has no folder for recordings; start it with --record FOLDER")
-                rules = RecordingRules.read(request["rules"])
+            case "record" | "shadow" as kind:
+                if getattr(self._settings, kind) is None:
+                    raise AdminError(RULES[kind].missing)
+                rules = RULES[kind].read(request["rules"])
                 self._settings = self._settings.model_copy(update=rules.settings)
             case unknown:
                 raise AdminError(f"the supervisor does not know {unknown!r}")

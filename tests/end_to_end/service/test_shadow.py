@@ -1,5 +1,6 @@
 """Shadow of a real service: differences of a wrong backend, kills, hangs, and another service as the shadow."""
 
+import json
 import os
 import re
 import signal
@@ -18,6 +19,9 @@ from nnhal.recording.archive import Archive
 from nnhal.types import Model, OperandType, OperationType
 from tests.concurrency import wait_until
 from tests.end_to_end.support.service_process import Service, has_ended, start_service, stop_running, stop_service
+from tests.service.repository.model_files import adding as adding_to_input
+from tests.service.repository.model_files import put
+from tests.tools.cli.command import invoke
 from tests.tools.replay import plugins
 
 pytestmark = pytest.mark.slow
@@ -116,6 +120,44 @@ def test_differences_of_a_wrong_backend_are_counted_and_recorded(tmp_path: Path)
         np.testing.assert_array_equal(y, SUM)
     assert {record.identity for record in archive.records} == {"anonymous"}
     assert len(archive.model(archive.records[0].model).main.operations) == 1
+
+
+def test_operators_see_names_and_drift_and_choose_models(tmp_path: Path) -> None:
+    """The shadow takes one model by its name, and then another one."""
+    put(tmp_path / "models/first/2/model.tflite", adding_to_input(0))
+    put(tmp_path / "models/second.tflite", adding_to_input(1))
+    options = ("--models", str(tmp_path / "models"), "--shadow-models", "first/2")
+    state = ("--state-dir", tmp_path / "a/state")
+
+    def drift() -> dict[str, tuple[int, int]]:
+        models = json.loads(invoke("top", "--json", *state).stdout)["models"]
+        return {each["model_name"]: (each["shadow_compared"], each["shadow_different"]) for each in models}
+
+    with serving(tmp_path / "a", *WRONG, *options) as service, nnhal.connect(service.target, timeout=60) as device:
+        shadow_pid(service)
+        models = [device.model(name) for name in ("first", "second")]
+        switches = [
+            ((), "repeats 1 of the executions on DefectRef; model first/2", {"first/2": (3, 3), "second/1": (0, 0)}),
+            (
+                ("start", "--share", "1", "--model", "second"),
+                "repeats 1 of the executions on DefectRef; model second",
+                {"first/2": (3, 3), "second/1": (3, 3)},
+            ),
+            (("stop",), "repeats nothing", {"first/2": (3, 3), "second/1": (3, 3)}),
+        ]
+        for arguments, status, expected in switches:
+            if arguments:
+                assert invoke("shadow", *arguments, *state).exit_code == 0
+            assert invoke("shadow", "status", *state).stdout == f"{status}\n"
+            for model in models * 3:
+                model.execute([SUM])
+            assert wait_until(lambda expected=expected: drift() == expected, 60), drift()  # type: ignore[misc]
+        cache = json.loads(invoke("top", "--json", *state).stdout)["cache"]
+        assert sorted(entry["model_name"] for entry in cache["entries"]) == ["first/2", "second/1"]
+        listed = json.loads(invoke("cache", "list", "--json", "--cache-dir", cache["directory"]).stdout)
+        assert sorted(entry["name"] for entry in listed) == ["first/2", "second/1"]
+        assert results(service) == {"different": 6}
+    assert re.search(r"audit action=shadow by=user:.* models=second ", service.log.read_text())
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.nightly)])

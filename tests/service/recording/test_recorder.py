@@ -12,7 +12,7 @@ from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_service.identity.identity import ANONYMOUS, Identity
 from nnhal_service.metrics.calls import MeteredCall
 from nnhal_service.recording.recorder import Recorder
-from nnhal_service.recording.rules import RecordingRules
+from nnhal_service.recording.rules import RecordingRules, ShadowRules
 from nnhal_service.sessions.session import Session
 from nnhal_service.settings import Settings
 from tests.driver.control_flow_models import counts, f, less_than, loop
@@ -87,7 +87,7 @@ def test_failed_executions_have_their_status(tmp_path: Path) -> None:
 
 def test_switches_count_at_once(tmp_path: Path, model: PreparedModel) -> None:
     recorder = recorder_of(tmp_path, 0.0)
-    assert not recorder.share and not list(tmp_path.iterdir())
+    assert not recorder.is_active and not list(tmp_path.iterdir())
     recorder.switch(RecordingRules(1.0))
     run(recorder, model, request(f(1, 1)))
     recorder.switch(RecordingRules())
@@ -97,7 +97,9 @@ def test_switches_count_at_once(tmp_path: Path, model: PreparedModel) -> None:
     assert call.observer is None and len(Archive(tmp_path).records) == 1
     elsewhere = Recorder(Settings(), {})
     elsewhere.switch(RecordingRules(1.0))
-    assert not elsewhere.share, "there is no folder"
+    assert not elsewhere.is_active, "there is no folder"
+    elsewhere.switch(ShadowRules(1.0))
+    assert not elsewhere.is_active, "there is no shadow"
 
 
 def test_execution_goes_on_without_its_record(tmp_path: Path, model: PreparedModel) -> None:

@@ -16,6 +16,7 @@ from nnhal_tools.cli.ndk.commands import ndk
 from nnhal_tools.cli.ndk.delegate import delegate
 from nnhal_tools.cli.recording.record import record
 from nnhal_tools.cli.recording.replay import replay
+from nnhal_tools.cli.recording.shadow import shadow
 from nnhal_tools.cli.security_options import with_security
 from nnhal_tools.cli.services import quarantine, serve, token
 from nnhal_tools.cli.services.serve_options import ServeCommand
@@ -53,6 +54,7 @@ app.add_typer(quarantine.quarantine, name="quarantine")
 app.add_typer(token.token, name="token")
 app.add_typer(commands.admin, name="admin")
 app.add_typer(record, name="record")
+app.add_typer(shadow, name="shadow")
 app.add_typer(fleet_commands.fleet, name="fleet")
 
 

@@ -397,7 +397,9 @@ class SetRecordingRequest(_message.Message):
 
     @_builtins.property
     def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """First hexadecimal digits of the digests of models."""
+        """Names of models of the repository, with or without a version ("detector", "detector/3"), or first hexadecimal digits
+        of the digests of any models.
+        """
 
     @_builtins.property
     def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -419,6 +421,46 @@ class SetRecordingRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SetRecordingRequest: _TypeAlias = SetRecordingRequest  # noqa: Y015
+
+@_typing.final
+class SetShadowRequest(_message.Message):
+    """Request of SetShadow. An empty list stands for all."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHARE_FIELD_NUMBER: _builtins.int
+    IDENTITIES_FIELD_NUMBER: _builtins.int
+    MODELS_FIELD_NUMBER: _builtins.int
+    DEVICES_FIELD_NUMBER: _builtins.int
+    share: _builtins.float
+    """Part of the executions to repeat; 0 stops it."""
+    @_builtins.property
+    def identities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Identities, for example "token:alice"."""
+
+    @_builtins.property
+    def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Models, as in SetRecordingRequest."""
+
+    @_builtins.property
+    def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of devices."""
+
+    def __init__(
+        self,
+        *,
+        share: _builtins.float = ...,
+        identities: _abc.Iterable[_builtins.str] | None = ...,
+        models: _abc.Iterable[_builtins.str] | None = ...,
+        devices: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "identities", b"identities", "models", b"models", "share", b"share"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetShadowRequest: _TypeAlias = SetShadowRequest  # noqa: Y015
 
 @_typing.final
 class DrainResponse(_message.Message):
@@ -603,6 +645,28 @@ class SetRecordingResponse(_message.Message):
 Global___SetRecordingResponse: _TypeAlias = SetRecordingResponse  # noqa: Y015
 
 @_typing.final
+class SetShadowResponse(_message.Message):
+    """Response of SetShadow."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULT_FIELD_NUMBER: _builtins.int
+    result: _builtins.str
+    """What has been done, in words."""
+    def __init__(
+        self,
+        *,
+        result: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetShadowResponse: _TypeAlias = SetShadowResponse  # noqa: Y015
+
+@_typing.final
 class RecordingSnapshot(_message.Message):
     """Recording of executions."""
 
@@ -635,7 +699,7 @@ class RecordingSnapshot(_message.Message):
 
     @_builtins.property
     def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """First hexadecimal digits of the digests of the models; empty for all."""
+        """The models, as in SetRecordingRequest; empty for all."""
 
     @_builtins.property
     def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -661,6 +725,50 @@ class RecordingSnapshot(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RecordingSnapshot: _TypeAlias = RecordingSnapshot  # noqa: Y015
+
+@_typing.final
+class ShadowSnapshot(_message.Message):
+    """Repetition of executions on the shadow. `ModelSnapshot` has the results."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TARGET_FIELD_NUMBER: _builtins.int
+    SHARE_FIELD_NUMBER: _builtins.int
+    IDENTITIES_FIELD_NUMBER: _builtins.int
+    MODELS_FIELD_NUMBER: _builtins.int
+    DEVICES_FIELD_NUMBER: _builtins.int
+    target: _builtins.str
+    """The address or the backends of the shadow; "" if the service has none."""
+    share: _builtins.float
+    """Part of the executions that is repeated; 0 if nothing is."""
+    @_builtins.property
+    def identities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The identities whose executions are repeated; empty for all."""
+
+    @_builtins.property
+    def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The models, as in SetRecordingRequest; empty for all."""
+
+    @_builtins.property
+    def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The devices; empty for all."""
+
+    def __init__(
+        self,
+        *,
+        target: _builtins.str = ...,
+        share: _builtins.float = ...,
+        identities: _abc.Iterable[_builtins.str] | None = ...,
+        models: _abc.Iterable[_builtins.str] | None = ...,
+        devices: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "identities", b"identities", "models", b"models", "share", b"share", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShadowSnapshot: _TypeAlias = ShadowSnapshot  # noqa: Y015
 
 @_typing.final
 class BackendSnapshot(_message.Message):
@@ -1155,6 +1263,9 @@ class ModelSnapshot(_message.Message):
     BEST_S_FIELD_NUMBER: _builtins.int
     LONGEST_S_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
+    MODEL_NAME_FIELD_NUMBER: _builtins.int
+    SHADOW_COMPARED_FIELD_NUMBER: _builtins.int
+    SHADOW_DIFFERENT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Its id for operators; not the secret handle of its client."""
     session: _builtins.str
@@ -1181,6 +1292,12 @@ class ModelSnapshot(_message.Message):
     """Shortest recent duration of an execution; 0 if unknown."""
     longest_s: _builtins.float
     """Longest duration of an execution; 0 before the first one."""
+    model_name: _builtins.str
+    """Its name and version in the repository, for example "detector/3"; "" if the client has sent it."""
+    shadow_compared: _builtins.int
+    """Executions that the shadow has compared, of all prepared models with this digest, since the start of the service."""
+    shadow_different: _builtins.int
+    """Those of them whose outputs differ."""
     @_builtins.property
     def backends(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Ids of the backends that run it, in order of preference."""
@@ -1207,10 +1324,13 @@ class ModelSnapshot(_message.Message):
         best_s: _builtins.float = ...,
         longest_s: _builtins.float = ...,
         partitions: _abc.Iterable[Global___PartitionSnapshot] | None = ...,
+        model_name: _builtins.str = ...,
+        shadow_compared: _builtins.int = ...,
+        shadow_different: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backends", b"backends", "best_s", b"best_s", "cached", b"cached", "digest", b"digest", "id", b"id", "identity", b"identity", "longest_s", b"longest_s", "memory_bytes", b"memory_bytes", "name", b"name", "partitions", b"partitions", "prepared_at", b"prepared_at", "priority", b"priority", "session", b"session", "uses", b"uses", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backends", b"backends", "best_s", b"best_s", "cached", b"cached", "digest", b"digest", "id", b"id", "identity", b"identity", "longest_s", b"longest_s", "memory_bytes", b"memory_bytes", "model_name", b"model_name", "name", b"name", "partitions", b"partitions", "prepared_at", b"prepared_at", "priority", b"priority", "session", b"session", "shadow_compared", b"shadow_compared", "shadow_different", b"shadow_different", "uses", b"uses", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1229,6 +1349,7 @@ class CacheEntrySnapshot(_message.Message):
     LAST_USED_AT_FIELD_NUMBER: _builtins.int
     HITS_FIELD_NUMBER: _builtins.int
     BACKENDS_FIELD_NUMBER: _builtins.int
+    MODEL_NAME_FIELD_NUMBER: _builtins.int
     identity: _builtins.str
     """Identity of its owner; "" if the entry is damaged."""
     token: _builtins.str
@@ -1243,6 +1364,8 @@ class CacheEntrySnapshot(_message.Message):
     """How often it was used."""
     backends: _builtins.str
     """The backends that it was saved for, with their versions."""
+    model_name: _builtins.str
+    """Name and version of a model of the repository, for example "detector/3"; "" for models that clients have sent."""
     def __init__(
         self,
         *,
@@ -1253,10 +1376,11 @@ class CacheEntrySnapshot(_message.Message):
         last_used_at: _builtins.float = ...,
         hits: _builtins.int = ...,
         backends: _builtins.str = ...,
+        model_name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backends", b"backends", "hits", b"hits", "identity", b"identity", "last_used_at", b"last_used_at", "saved_at", b"saved_at", "size", b"size", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backends", b"backends", "hits", b"hits", "identity", b"identity", "last_used_at", b"last_used_at", "model_name", b"model_name", "saved_at", b"saved_at", "size", b"size", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1568,6 +1692,7 @@ class ServiceSnapshot(_message.Message):
     MEMBERS_FIELD_NUMBER: _builtins.int
     RECORDING_FIELD_NUMBER: _builtins.int
     LAST_RELOAD_FIELD_NUMBER: _builtins.int
+    SHADOW_FIELD_NUMBER: _builtins.int
     at: _builtins.float
     """Time of the snapshot."""
     version: _builtins.str
@@ -1634,6 +1759,10 @@ class ServiceSnapshot(_message.Message):
     def recording(self) -> Global___RecordingSnapshot:
         """The recording of executions."""
 
+    @_builtins.property
+    def shadow(self) -> Global___ShadowSnapshot:
+        """The repetition of executions on the shadow."""
+
     def __init__(
         self,
         *,
@@ -1659,10 +1788,11 @@ class ServiceSnapshot(_message.Message):
         members: _abc.Iterable[Global___MemberSnapshot] | None = ...,
         recording: Global___RecordingSnapshot | None = ...,
         last_reload: _builtins.str = ...,
+        shadow: Global___ShadowSnapshot | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "load", b"load", "recording", b"recording"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "load", b"load", "recording", b"recording", "shadow", b"shadow"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "at", b"at", "cache", b"cache", "cpus", b"cpus", "devices", b"devices", "free_bytes", b"free_bytes", "host", b"host", "last_reload", b"last_reload", "load", b"load", "log_level", b"log_level", "member", b"member", "members", b"members", "models", b"models", "pid", b"pid", "quarantine", b"quarantine", "recording", b"recording", "sessions", b"sessions", "started_at", b"started_at", "state", b"state", "version", b"version", "warnings", b"warnings", "workers", b"workers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "at", b"at", "cache", b"cache", "cpus", b"cpus", "devices", b"devices", "free_bytes", b"free_bytes", "host", b"host", "last_reload", b"last_reload", "load", b"load", "log_level", b"log_level", "member", b"member", "members", b"members", "models", b"models", "pid", b"pid", "quarantine", b"quarantine", "recording", b"recording", "sessions", b"sessions", "shadow", b"shadow", "started_at", b"started_at", "state", b"state", "version", b"version", "warnings", b"warnings", "workers", b"workers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1705,6 +1835,7 @@ class WorkerReport(_message.Message):
     CACHE_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
     RECORDING_FIELD_NUMBER: _builtins.int
+    SHADOW_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def worker(self) -> Global___WorkerSnapshot:
         """The worker, without what only its supervisor and its metrics tell."""
@@ -1733,6 +1864,10 @@ class WorkerReport(_message.Message):
     def recording(self) -> Global___RecordingSnapshot:
         """Its recording of executions."""
 
+    @_builtins.property
+    def shadow(self) -> Global___ShadowSnapshot:
+        """Its repetition of executions on the shadow."""
+
     def __init__(
         self,
         *,
@@ -1743,10 +1878,11 @@ class WorkerReport(_message.Message):
         cache: Global___CacheSnapshot | None = ...,
         warnings: _abc.Iterable[Global___WarningSnapshot] | None = ...,
         recording: Global___RecordingSnapshot | None = ...,
+        shadow: Global___ShadowSnapshot | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "recording", b"recording", "worker", b"worker"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "recording", b"recording", "shadow", b"shadow", "worker", b"worker"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "devices", b"devices", "models", b"models", "recording", b"recording", "sessions", b"sessions", "warnings", b"warnings", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache", b"cache", "devices", b"devices", "models", b"models", "recording", b"recording", "sessions", b"sessions", "shadow", b"shadow", "warnings", b"warnings", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -96,6 +96,11 @@ class AdminStub:
                 request_serializer=nnhal_dot_admin_dot_v1_dot_admin__pb2.SetRecordingRequest.SerializeToString,
                 response_deserializer=nnhal_dot_admin_dot_v1_dot_admin__pb2.SetRecordingResponse.FromString,
                 _registered_method=True)
+        self.SetShadow = channel.unary_unary(
+                '/nnhal.admin.v1.Admin/SetShadow',
+                request_serializer=nnhal_dot_admin_dot_v1_dot_admin__pb2.SetShadowRequest.SerializeToString,
+                response_deserializer=nnhal_dot_admin_dot_v1_dot_admin__pb2.SetShadowResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer:
@@ -187,6 +192,13 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetShadow(self, request, context):
+        """Starts or stops the repetition of executions on the shadow, until the next start or reload.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -249,6 +261,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.SetRecording,
                     request_deserializer=nnhal_dot_admin_dot_v1_dot_admin__pb2.SetRecordingRequest.FromString,
                     response_serializer=nnhal_dot_admin_dot_v1_dot_admin__pb2.SetRecordingResponse.SerializeToString,
+            ),
+            'SetShadow': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetShadow,
+                    request_deserializer=nnhal_dot_admin_dot_v1_dot_admin__pb2.SetShadowRequest.FromString,
+                    response_serializer=nnhal_dot_admin_dot_v1_dot_admin__pb2.SetShadowResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -577,6 +594,33 @@ class Admin:
             '/nnhal.admin.v1.Admin/SetRecording',
             nnhal_dot_admin_dot_v1_dot_admin__pb2.SetRecordingRequest.SerializeToString,
             nnhal_dot_admin_dot_v1_dot_admin__pb2.SetRecordingResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetShadow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/nnhal.admin.v1.Admin/SetShadow',
+            nnhal_dot_admin_dot_v1_dot_admin__pb2.SetShadowRequest.SerializeToString,
+            nnhal_dot_admin_dot_v1_dot_admin__pb2.SetShadowResponse.FromString,
             options,
             channel_credentials,
             insecure,

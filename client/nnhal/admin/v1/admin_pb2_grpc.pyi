@@ -65,6 +65,8 @@ class AdminStub:
     """Logs from a severity on, in all processes, until the next start or reload."""
     SetRecording: _grpc.UnaryUnaryMultiCallable[_admin_pb2.SetRecordingRequest, _admin_pb2.SetRecordingResponse]
     """Starts or stops the recording of executions, until the next start or reload."""
+    SetShadow: _grpc.UnaryUnaryMultiCallable[_admin_pb2.SetShadowRequest, _admin_pb2.SetShadowResponse]
+    """Starts or stops the repetition of executions on the shadow, until the next start or reload."""
 
 @_typing.type_check_only
 class AdminAsyncStub(AdminStub):
@@ -97,6 +99,8 @@ class AdminAsyncStub(AdminStub):
     """Logs from a severity on, in all processes, until the next start or reload."""
     SetRecording: _aio.UnaryUnaryMultiCallable[_admin_pb2.SetRecordingRequest, _admin_pb2.SetRecordingResponse]  # type: ignore[assignment]
     """Starts or stops the recording of executions, until the next start or reload."""
+    SetShadow: _aio.UnaryUnaryMultiCallable[_admin_pb2.SetShadowRequest, _admin_pb2.SetShadowResponse]  # type: ignore[assignment]
+    """Starts or stops the repetition of executions on the shadow, until the next start or reload."""
 
 class AdminServicer(metaclass=_abc_1.ABCMeta):
     """Administration of a service. Errors: INVALID_ARGUMENT or NOT_FOUND for a wrong request, FAILED_PRECONDITION for what
@@ -198,5 +202,13 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.SetRecordingResponse, _abc.Awaitable[_admin_pb2.SetRecordingResponse]]:
         """Starts or stops the recording of executions, until the next start or reload."""
+
+    @_abc_1.abstractmethod
+    def SetShadow(
+        self,
+        request: _admin_pb2.SetShadowRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.SetShadowResponse, _abc.Awaitable[_admin_pb2.SetShadowResponse]]:
+        """Starts or stops the repetition of executions on the shadow, until the next start or reload."""
 
 def add_AdminServicer_to_server(servicer: AdminServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -33,6 +33,7 @@ from nnhal_service.operating.admin.snapshots import (
     free_bytes,
     load_snapshot,
     member_snapshot,
+    model_snapshots,
     open_store,
     quarantine_snapshots,
     recording_snapshot,
@@ -43,7 +44,7 @@ from nnhal_service.operating.admin.stacks import all_stacks
 from nnhal_service.operating.admin.supervisor_link import SupervisorLink
 from nnhal_service.peers.fleet.members_file import MembersFile
 from nnhal_service.quarantine import QuarantineFile
-from nnhal_service.recording.rules import RecordingRules
+from nnhal_service.recording.rules import ExecutionRules
 from nnhal_service.settings import LogLevel, Settings
 
 _ABILITIES_TIMEOUT_S = 30.0
@@ -106,7 +107,7 @@ class ServiceView:
             devices=devices,
             workers=(worker_snapshot(each, reports[each], by_worker.get(each.generation)) for each in workers),
             sessions=(session for report in answered for session in report.sessions),
-            models=(model for report in answered for model in report.models),
+            models=model_snapshots(answered, metrics),
             cache=cache_snapshot(status, answered, metrics),
             quarantine=quarantine_snapshots(status),
             warnings=sorted(warnings, key=lambda warning: warning.at)[-_MAX_WARNINGS:],
@@ -116,6 +117,7 @@ class ServiceView:
             member=table.here if table is not None else "",
             members=map(member_snapshot, table.members) if table is not None else (),
             recording=recording_snapshot(answered),
+            shadow=next((report.shadow for report in answered), None),
             last_reload=status["last_reload"],
         )
 
@@ -293,22 +295,22 @@ class ServiceView:
             log.set_level(name)
             return audited.succeed(self._tell(self._chosen(None), "log-level", f"log from {name}", level=name))
 
-    def set_recording(self, by: str, rules: RecordingRules) -> str:
-        """Record executions by other rules, until the next start or reload.
+    def set_rules(self, by: str, rules: ExecutionRules) -> str:
+        """Record or repeat executions by other rules, until the next start or reload.
 
         Raises:
-            AdminError: the share is invalid, or the service has no folder for recordings.
+            AdminError: the share is invalid, or the service has no folder for recordings, or no shadow.
         """
         fields = asdict(rules)
         texts = {
             name: ",".join(value) or "all" if isinstance(value, tuple) else value for name, value in fields.items()
         }
-        with AuditedAction("record", by, **texts) as audited:
+        with AuditedAction(rules.kind, by, **texts) as audited:
             if not 0 <= rules.share <= 1:
                 raise AdminError(f"invalid share {rules.share:g}; expected a number from 0 to 1")
-            self._link.ask("record", rules=fields)
-            done = f"recording {rules.share:.4g} of the executions" if rules.share else "stopped recording"
-            return audited.succeed(self._tell(self._chosen(None), "record", done, rules=fields))
+            self._link.ask(rules.kind, rules=fields)
+            done = f"{rules.verb} {rules.share:.4g} of the executions" if rules.share else f"stopped {rules.verb}"
+            return audited.succeed(self._tell(self._chosen(None), rules.kind, done, rules=fields))
 
     def shared_workers(self, count: int) -> Sequence[KnownWorker]:
         """Return the workers that serve all clients, which have the numbers below `count`."""

@@ -3,7 +3,7 @@
 import functools
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import grpc
 
@@ -11,7 +11,7 @@ from nnhal.admin.v1 import admin_pb2, admin_pb2_grpc
 from nnhal_service import log
 from nnhal_service.operating.admin.actions import AdminError
 from nnhal_service.operating.admin.service_view import ServiceView
-from nnhal_service.recording.rules import RecordingRules
+from nnhal_service.recording.rules import RecordingRules, ShadowRules
 
 _READS = ("GetSnapshot", "ListSettings", "GetMetrics")
 """Methods that change nothing, which programs may call every second."""
@@ -23,6 +23,7 @@ Authorize = Callable[[grpc.ServicerContext], str]
 """Returns who calls. Raises PermissionError if the caller may not administer."""
 
 T = TypeVar("T")
+_Names: TypeAlias = tuple[str, ...]
 
 
 def _authorized(method: Callable[..., T]) -> Callable[..., T]:
@@ -124,9 +125,19 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
     @_authorized
     def SetRecording(self, request: admin_pb2.SetRecordingRequest, by: str) -> admin_pb2.SetRecordingResponse:
         """Start or stop the recording of executions."""
-        identities, models, devices = map(tuple, (request.identities, request.models, request.devices))
-        rules = RecordingRules(request.share, identities, models, devices, not request.without_values)
-        return admin_pb2.SetRecordingResponse(result=self._view.set_recording(by, rules))
+        rules = RecordingRules(request.share, *_chosen(request), not request.without_values)
+        return admin_pb2.SetRecordingResponse(result=self._view.set_rules(by, rules))
+
+    @_authorized
+    def SetShadow(self, request: admin_pb2.SetShadowRequest, by: str) -> admin_pb2.SetShadowResponse:
+        """Start or stop the repetition of executions on the shadow."""
+        rules = ShadowRules(request.share, *_chosen(request))
+        return admin_pb2.SetShadowResponse(result=self._view.set_rules(by, rules))
+
+
+def _chosen(request: admin_pb2.SetRecordingRequest | admin_pb2.SetShadowRequest) -> tuple[_Names, _Names, _Names]:
+    """Return the identities, models and devices of rules."""
+    return tuple(request.identities), tuple(request.models), tuple(request.devices)
 
 
 def _worker(request: admin_pb2.GetStacksRequest | admin_pb2.DrainRequest | admin_pb2.ResumeRequest) -> int | None:

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from nnhal.admin.v1 import admin_pb2
+from nnhal.recording.comparison import Agreement
 from nnhal_cache.errors import CacheError
 from nnhal_cache.store import Store
 from nnhal_service.metrics import catalog
+from nnhal_service.metrics.calls import MODEL_DIGITS
 from nnhal_service.metrics.catalog import Metric
 from nnhal_service.metrics.series import OK
 from nnhal_service.metrics.snapshot import HistogramValue, Labels, Snapshot
@@ -23,6 +25,7 @@ _RECORDED = ("records", "bytes", "lost")
 _EXECUTION, _PREPARATION, _MISS = "execution", "preparation", "miss"
 _PREPARING = ("prepare", "load")
 """Labels of metrics."""
+_COMPARED = (Agreement.EQUAL, Agreement.WITHIN, Agreement.DIFFERENT)
 _PATH = catalog.CALL_LABELS.index("path")
 _MEMORY = Path("/proc/meminfo")
 
@@ -98,6 +101,18 @@ def _is_execution(labels: Labels) -> bool:
     return labels[_PATH] not in _PREPARING
 
 
+def model_snapshots(reports: Iterable[admin_pb2.WorkerReport], metrics: Snapshot) -> Iterator[admin_pb2.ModelSnapshot]:
+    """Yield the prepared models, with what the shadow has found out about them."""
+    compared, different = Counter[str](), Counter[str]()
+    for (label, result), count in _values(metrics, catalog.SHADOW).items():
+        compared[label] += int(count) if result in _COMPARED else 0
+        different[label] += int(count) if result == Agreement.DIFFERENT else 0
+    for model in (model for report in reports for model in report.models):
+        label = model.digest[:MODEL_DIGITS]
+        model.shadow_compared, model.shadow_different = compared[label], different[label]
+        yield model
+
+
 def open_store(status: Mapping[str, Any]) -> Store:
     """Return the cache of a service."""
     return Store(Path(status["cache_dir"]), status["cache_bytes"])
@@ -126,6 +141,7 @@ def cache_snapshot(
                 last_used_at=entry.last_used_at,
                 hits=entry.hits,
                 backends=entry.backends,
+                model_name=entry.name,
             )
             for entry in entries
         ),

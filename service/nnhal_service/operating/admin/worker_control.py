@@ -12,7 +12,7 @@ from nnhal_service.operating.admin.control import ControlServer
 from nnhal_service.operating.admin.recent_warnings import RecentWarnings
 from nnhal_service.operating.admin.stacks import all_stacks
 from nnhal_service.operating.admin.worker_report import WorkerReporter
-from nnhal_service.recording.rules import RecordingRules
+from nnhal_service.recording.rules import RULES
 from nnhal_service.server import Server
 
 ENDED_BY_OPERATOR = "ended by an operator"
@@ -52,7 +52,7 @@ class WorkerControl:
                 "resume": lambda _: self._resume(),
                 "end-session": self._end_session,
                 "log-level": self._set_log_level,
-                "record": self._set_recording,
+                **dict.fromkeys(RULES, self._set_rules),
             },
         )
 
@@ -93,8 +93,8 @@ class WorkerControl:
         log.set_level(arguments["level"])
         return b""
 
-    def _set_recording(self, arguments: Mapping[str, Any]) -> bytes:
-        self._server.recorder.switch(RecordingRules.read(arguments["rules"]))
+    def _set_rules(self, arguments: Mapping[str, Any]) -> bytes:
+        self._server.recorder.switch(RULES[arguments["command"]].read(arguments["rules"]))
         return b""
 
     def begin_stop(self) -> None:

@@ -54,6 +54,7 @@ class WorkerReporter:
             cache=admin_pb2.CacheSnapshot(**{name: getattr(counters, name) for name in CACHE_COUNTS}),
             warnings=(admin_pb2.WarningSnapshot(**each) for each in warnings),
             recording=_recording(server.recorder),
+            shadow=admin_pb2.ShadowSnapshot(target=server.settings.shadow or "", **asdict(server.recorder.repetition)),
         )
 
     def abilities(self) -> admin_pb2.WorkerAbilities:
@@ -124,11 +125,12 @@ class WorkerReporter:
             best_s=model.latencies.min_ns() / 1e9,
             longest_s=model.latencies.max_ns / 1e9,
             partitions=partitions,
+            model_name=model.name,
         )
 
 
 def _recording(recorder: Recorder) -> admin_pb2.RecordingSnapshot:
-    rules, archives = asdict(recorder.rules) if recorder.share else {}, recorder.archives
+    rules, archives = asdict(recorder.recording) if recorder.recording.share else {}, recorder.archives
     if archives is None:
         return admin_pb2.RecordingSnapshot()
     folder = str(archives.folder.root)

@@ -35,29 +35,28 @@ class ShadowSender:
     Args:
         executions: the socket to the process that repeats them.
         metrics: counts what is dropped.
-
-    Attributes:
-        share: part of the executions to repeat.
     """
 
-    def __init__(self, executions: socket.socket, share: float, metrics: WorkerMetrics) -> None:
-        self.share = share
+    def __init__(self, executions: socket.socket, metrics: WorkerMetrics) -> None:
         self._executions = executions
         self._metrics = metrics
         self._lock = threading.Lock()
         self._models: LruDict[str, int] = LruDict(_MAX_MODELS)
         self._labels: set[str] = set()
 
-    def send(self, observed: ObservedExecution, *, may_keep: bool) -> None:
+    def send(self, observed: ObservedExecution, *, share: float, may_keep: bool) -> None:
         """Have an execution repeated, unless it failed. Whatever happens, it goes on.
 
-        `may_keep`: whether the repetition may be recorded if it differs.
+        Args:
+            observed: the execution.
+            share: part of the executions that are repeated.
+            may_keep: whether the repetition may be recorded if it differs.
         """
         if observed.status != OK:
             return
         label = OTHER
         try:
-            document = observed.document(self.share)
+            document = observed.document(share)
             label = self._label(document["model"])
             arrays = list(observed.values.values())
             if sum(array.nbytes for array in arrays) > MAX_BYTES:

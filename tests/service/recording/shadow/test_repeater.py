@@ -5,6 +5,7 @@ import socket
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,6 +22,7 @@ from nnhal_service.metrics.worker_metrics import WorkerMetrics
 from nnhal_service.packets import receive
 from nnhal_service.recording.archives import Archives
 from nnhal_service.recording.recorder import Recorder
+from nnhal_service.recording.rules import ShadowRules
 from nnhal_service.recording.shadow import sender
 from nnhal_service.recording.shadow.repeater import KEPT, Repeater, ShadowLostError
 from nnhal_service.recording.shadow.sender import ShadowSender
@@ -59,9 +61,11 @@ class Setup:
     def __init__(self, folder: Path, **settings: object) -> None:
         self.own, self.other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**16)
-        self.settings = Settings.model_validate({"record": folder, "record_share": 1e-12, **settings})
+        self.settings = Settings.model_validate(
+            {"record": folder, "record_share": 1e-12, "shadow": "Fake", "shadow_share": 1, **settings}
+        )
         self.metrics = WorkerMetrics()
-        self.recorder = Recorder(self.settings, {}, ShadowSender(self.own, 1.0, self.metrics))
+        self.recorder = Recorder(self.settings, {}, ShadowSender(self.own, self.metrics))
         self.archives = Archives.of(self.settings, {"shadow": "Fake", "backends": {}})
         self.counts: Counter[str] = Counter()
 
@@ -148,6 +152,23 @@ def test_nothing_is_kept_against_the_rules(tmp_path: Path, model: PreparedModel,
         shadowed.repeat(shadowed.repeater(FakeShadow(1)))
         assert shadowed.counts == {"different": 2}
     assert not list(tmp_path.iterdir())
+
+
+def test_shadow_takes_chosen_executions(tmp_path: Path, model: PreparedModel) -> None:
+    named = replace(model, name="face/2", digest=b"\xab" * 32)
+    with setup(tmp_path, shadow_identities=("token:a",), shadow_models=("cat", "face")) as shadowed:
+        shadowed.execute(named, 2, Identity("token", "a"))
+        shadowed.execute(named, 3, Identity("token", "b"))
+        shadowed.execute(model, 4, Identity("token", "a"))
+        repeater = shadowed.repeater(FakeShadow())
+        assert shadowed.repeat(repeater) == 2
+        shadowed.recorder.switch(ShadowRules(0.0, models=("face",)))
+        shadowed.execute(named)
+        assert shadowed.repeat(repeater) == 0
+        shadowed.recorder.switch(ShadowRules(1.0, models=("abab",)))
+        shadowed.execute(named)
+        shadowed.execute(model)
+        assert shadowed.repeat(repeater) == 1
 
 
 def test_full_queue_drops_and_counts(tmp_path: Path, model: PreparedModel) -> None:

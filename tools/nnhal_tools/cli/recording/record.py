@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nnhal_tools.cli.admin.connection import Service, StateDirectory, connected
-from nnhal_tools.cli.console import format_bytes, make_console, print_json, print_text
+from nnhal_tools.cli.console import format_bytes, make_console, print_json, print_text, printable
 from nnhal_tools.cli.errors import FAILED, CommandError, writing
 from nnhal_tools.cli.options import DeviceName, Json, Target, require_writable_folder
 from nnhal_tools.cli.recording.devices import (
@@ -20,6 +20,7 @@ from nnhal_tools.cli.recording.devices import (
     read_archive,
     service_options,
 )
+from nnhal_tools.cli.recording.rules import Devices, Identities, Models, describe_rules
 from nnhal_tools.cli.security_options import with_security
 from nnhal_tools.tables import counted
 
@@ -46,13 +47,9 @@ def record_command(function: "Callable[..., None]") -> "Callable[..., None]":
 @record_command
 def start(
     share: Annotated[float, typer.Option(metavar="SHARE", help="Part of the executions to record.")] = 0.01,
-    identity: Annotated[
-        list[str] | None, typer.Option(metavar="IDENTITY", help="Executions of this identity only. Repeat it for more.")
-    ] = None,
-    model: Annotated[
-        list[str] | None, typer.Option(metavar="DIGEST", help="Executions of the model whose digest starts like this.")
-    ] = None,
-    device: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Executions on this device only.")] = None,
+    identity: Identities = None,
+    model: Models = None,
+    device: Devices = None,
     values: Annotated[
         bool, typer.Option("--values/--no-values", help="Record values, and not only shapes, times and digests.")
     ] = True,
@@ -84,11 +81,8 @@ def status(target: Service = None, state_dir: StateDirectory = None, as_json: Js
     if not found["folder"]:
         print_text(console, "the service has no folder for recordings; start it with --record FOLDER")
         return
-    lists = {"identities": "identity", "models": "model", "devices": "device"}
-    chosen = [f"{lists[name]} {', '.join(found[name])}" for name in lists if found[name]]
     values = "with values" if found["values"] else "without values"
-    what = f"records {found['share']:.4g} of the executions {values}" if found["share"] else "records nothing"
-    print_text(console, "; ".join([what, *chosen]))
+    print_text(console, printable(describe_rules("records", found, values)))
     lost = f"; {found['lost']} lost" if found["lost"] else ""
     print_text(
         console, f"{counted(found['records'], 'record')}, {format_bytes(found['bytes'])} to {found['folder']}{lost}"
