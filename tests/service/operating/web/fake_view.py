@@ -31,6 +31,7 @@ MARKUP = "<img src=x onerror=alert(1)>"
 """Name that a hostile client gives itself."""
 BOUNDS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
 _DAY_S = 86400.0
+_NAMES = ("", "detector/3", f"{'segmenter-' * 20}v/14", "\u05d2\u05dc\u05d0\u05d9/2", MARKUP + "/1")
 _OPERATIONS = ("CONV_2D", "DEPTHWISE_CONV_2D", "ADD", "CONV_2D", "RELU", "AVERAGE_POOL_2D", "RESHAPE", "SOFTMAX")
 
 
@@ -351,6 +352,9 @@ def _model(now: float, number: int) -> ModelSnapshot:
         worker=number % 2,
         identity=("token:alice", "token:bob", "spiffe://example.org/camera")[number % 3],
         name=f"m{number}",
+        model_name=_NAMES[number % len(_NAMES)],
+        shadow_compared=number % 5 * 1000,
+        shadow_different=number % 5 // 3 * 25,
         digest=f"{(number + 3) * 0x9E3779B97F4A7C15 % (1 << 64):016x}" * 4,
         backends=("CpuAcc", "CpuRef") if is_mixed else ("CpuAcc",),
         priority=("MEDIUM", "HIGH", "LOW")[number % 3],
@@ -376,6 +380,7 @@ def _cache(now: float) -> CacheSnapshot:
             last_used_at=now - 500 * number - 20,
             hits=40 - number,
             backends="CpuAcc/2.3.0 CpuRef/0.9.0",
+            model_name=_NAMES[number % len(_NAMES)],
         )
         for number in range(18)
     )

@@ -1,5 +1,7 @@
 """Tests of the cells that `nnhal admin` and `nnhal top` show."""
 
+import pytest
+
 from nnhal_tools.cli.admin.columns import cells
 
 
@@ -17,6 +19,15 @@ def test_cells_of_a_model() -> None:
     assert cells([model], headings, 0.0) == [
         ["0.1.s1.2", "abababababab", "CpuAcc, CpuRef", "yes", "3", "1.5 ms", "-"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("compared", "different", "text"),
+    [(0, 0, ""), (7, 0, "0.0%"), (3, 1, "33.3%"), (10**6, 1, "<0.1%"), (5, 5, "100.0%")],
+)
+def test_drift_of_a_model(compared: int, different: int, text: str) -> None:
+    model = {"model_name": "detector/3", "shadow_compared": compared, "shadow_different": different}
+    assert cells([model], ("name", "drift"), 0.0) == [["detector/3", text]]
 
 
 def test_ages_are_those_at_the_time_of_the_snapshot() -> None:

@@ -160,6 +160,18 @@ def test_screen_has_everything_if_there_is_room() -> None:
         assert part in text, part
 
 
+@pytest.mark.parametrize("is_compared", [False, True])
+def test_names_and_drift_are_beside_the_digest(is_compared: bool) -> None:
+    state = snapshot(models=3)
+    assert "NAME" not in "\n".join(screen(state)) and "DRIFT" not in "\n".join(screen(state))
+    state["models"][1].update(model_name="detector/3", shadow_compared=80 * is_compared, shadow_different=2)
+    state["models"][2].update(model_name=f"{'long' * 60}\u05d0/12", backends=["CpuAcc", "CpuRef"])
+    lines = screen(state)
+    (row,) = (line for line in lines if "0.1.s1.1" in line)
+    assert re.match(r"0\.1\.s1\.1 +abababab detector/3 +CpuAcc", row) and max(map(len, lines)) <= 80
+    assert ("2.5%" in row) == is_compared and "\u05d0" not in "\n".join(lines)
+
+
 def order(sort: str, rates: Rates = NOTHING) -> list[str]:
     lines = screen(snapshot(models=3), 160, None, rates, sort)
     return [match[0] for line in lines if (match := re.match(r"0\.1\.s1\.\d", line))]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from nnhal_tools.cli.console import format_age, format_bytes, format_seconds
+from nnhal_tools.cli.console import display_name, format_age, format_bytes, format_seconds
 
 DIGITS = 12
 """Hex digits of digests and tokens that tables show."""
@@ -12,10 +12,12 @@ _COLUMNS: Mapping[str, Callable[[Mapping[str, Any], float], object]] = {
     "age": lambda row, now: format_age(now - (row["opened_at"] if "opened_at" in row else row["started_at"])),
     "best": lambda row, now: format_seconds(row["best_s"]),
     "digest": lambda row, now: row["digest"][:DIGITS],
+    "drift": lambda row, now: _drift(row["shadow_compared"], row["shadow_different"]),
     "last end": lambda row, now: row["last_end"],
     "longest": lambda row, now: format_seconds(row["longest_s"]),
     "memory": lambda row, now: format_bytes(row["memory_bytes"]) if row["memory_bytes"] else "-",
     "model": lambda row, now: row["id"],
+    "name": lambda row, now: display_name(row["model_name"]),
     "priority": lambda row, now: row["priority"].lower(),
     "queued": lambda row, now: row["load"]["queued"],
     "running": lambda row, now: row["load"]["running"],
@@ -32,6 +34,13 @@ _COLUMNS: Mapping[str, Callable[[Mapping[str, Any], float], object]] = {
 def cells(rows: Iterable[Mapping[str, Any]], headings: Sequence[str], now: float) -> list[list[str]]:
     """Return the cells of rows of a snapshot that was taken at `now`."""
     return [[_text(_COLUMNS[name](row, now) if name in _COLUMNS else row[name]) for name in headings] for row in rows]
+
+
+def _drift(compared: int, different: int) -> str:
+    """Return the part of the executions that the shadow has computed differently; "" if it has repeated none."""
+    if not compared:
+        return ""
+    return "<0.1%" if 0 < different < compared / 1000 else f"{different / compared:.1%}"
 
 
 def _text(value: object) -> str:

@@ -148,7 +148,19 @@ def models(target: Service = None, state_dir: StateDirectory = None, as_json: Js
     if as_json:
         print_json(snapshot["models"])
         return
-    headings = ("model", "digest", "backends", "priority", "cached", "uses", "best", "longest", "memory")
+    headings = (
+        "model",
+        "digest",
+        "name",
+        "backends",
+        "priority",
+        "cached",
+        "uses",
+        "best",
+        "longest",
+        "memory",
+        "drift",
+    )
     console = make_console()
     print_text(console, counted(len(snapshot["models"]), "prepared model"))
     _print_rows(console, headings, cells(snapshot["models"], headings, snapshot["at"]))
@@ -178,7 +190,7 @@ def cache(target: Service = None, state_dir: StateDirectory = None, as_json: Jso
     )
     for reason, count in found["miss_reasons"].items():
         print_text(console, f"{count} misses: {reason}")
-    headings = ("token", "identity", "size", "saved", "used", "hits", "backends")
+    headings = ("token", "name", "identity", "size", "saved", "used", "hits", "backends")
     _print_rows(console, headings, cells(found["entries"], headings, snapshot["at"]))
 
 

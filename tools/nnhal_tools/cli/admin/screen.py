@@ -62,8 +62,8 @@ SORTS: Mapping[str, Key] = {
 """Orders of the models, the largest value first."""
 KEYS = "q quit  c calls  m memory  l latency  a age  p pause"
 _DIGITS = 8
-_FLEXIBLE = 2
-"""Column that is cut off where a row does not fit."""
+_FLEXIBLE = {"name": 2, "backends": 1, "state": 1, "client": 1}
+"""Columns that are cut off where a row does not fit, and the parts that they get of the rest of its width."""
 _HEADER_LINES = 4
 _MIN_ROWS = 3
 _STATE_STYLES = {"serving": "green", "ready": "green", "skipped": "dim"}
@@ -156,7 +156,10 @@ def _workers(workers: Sequence[Mapping[str, Any]], now: float) -> "Table":
 
 
 def _models(models: Sequence[Mapping[str, Any]], rates: Rates, count: int, sort: str, now: float) -> "Table":
-    headings = ("model", "digest", "backends", "rate", "uses", "best", "longest", "memory")
+    has_names = any(each["model_name"] for each in models)
+    names, best = (["name"], []) if has_names else ([], ["best"])  # 80 columns have no room for both
+    drift = ["drift"] if any(each["shadow_compared"] for each in models) else []
+    headings = ["model", "digest", *names, "backends", "rate", *drift, "uses", *best, "longest", "memory"]
     rows = [
         {
             **each,
@@ -182,13 +185,14 @@ def _heading(noun: str, shown: int, count: int) -> str:
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> "Table":
-    """Return a table without lines. Its flexible column is cut off where a row does not fit."""
+    """Return a table without lines. Its flexible columns are cut off where a row does not fit."""
     from rich.table import Table
 
     table = Table(box=None, expand=True, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
+    texts = max(number for number, heading in enumerate(headings) if heading in _FLEXIBLE)
     for number, heading in enumerate(headings):
-        justify = "left" if number <= _FLEXIBLE else "right"
-        ratio = 1 if number == _FLEXIBLE else None
+        justify = "left" if number <= texts else "right"
+        ratio = _FLEXIBLE.get(heading)
         table.add_column(heading.upper(), no_wrap=True, overflow="ellipsis", justify=justify, ratio=ratio)  # type: ignore[arg-type]
     for row in rows:
         table.add_row(*map(printable, row))

@@ -53,6 +53,13 @@ export function code(text, title = null) {
   return h("code", { title }, text);
 }
 
+/** The name of a model, if it has one: bounded, with its version. Letters from right to left do not reverse the text around them. */
+export function name(text) {
+  const letters = [...text];
+  const shown = letters.length > 12 ? [...letters.slice(0, 6), "…", ...letters.slice(-5)].join("") : text;
+  return text && h("bdi.name", { title: text }, shown);
+}
+
 export function empty(title, text = "") {
   return h("div.empty", {}, h("p.empty-title", {}, title), text && h("p", {}, text));
 }

@@ -1,7 +1,7 @@
 // The cache of saved models.
 
 import { actionButton } from "../actions.js";
-import { code, empty, fill, h, section } from "../dom.js";
+import { code, empty, fill, h, name, section } from "../dom.js";
 import { age, bytes, count, digest, exactTime, share } from "../format.js";
 import { Table } from "../table.js";
 
@@ -22,7 +22,7 @@ class Cache {
     this.entries = new Table(
       "Entries",
       [
-        { title: "Token", value: (entry) => entry.token, cell: (entry) => code(digest(entry.token), entry.token) },
+        { title: "Token", value: (entry) => `${entry.model_name} ${entry.token}`, cell: (entry) => [code(digest(entry.token), entry.token), name(entry.model_name)] },
         { title: "Identity", value: (entry) => entry.identity || "damaged" },
         { title: "Size", value: (entry) => entry.size, cell: (entry) => bytes(entry.size), number: true },
         { title: "Hits", value: (entry) => entry.hits, cell: (entry) => count(entry.hits), number: true },

@@ -1,7 +1,7 @@
 // Prepared models, and where their operations run.
 
-import { code, fill, h, pill } from "../dom.js";
-import { age, bytes, count, digest, exactTime, seconds } from "../format.js";
+import { code, fill, h, name, pill } from "../dom.js";
+import { age, bytes, count, digest, exactTime, seconds, share } from "../format.js";
 import { LONG, MINOR, Table } from "../table.js";
 
 class Models {
@@ -12,7 +12,7 @@ class Models {
       "Prepared models",
       [
         { title: "Model", value: (model) => model.name, code: true },
-        { title: "Digest", value: (model) => model.digest, cell: (model) => (model.digest ? code(digest(model.digest), model.digest) : "–") },
+        { title: "Digest", value: (model) => `${model.model_name} ${model.digest}`, cell: (model) => [model.digest ? code(digest(model.digest), model.digest) : "–", name(model.model_name)] },
         { title: "Runs on", value: (model) => model.backends.join(", ") },
         { title: "Identity", value: (model) => model.identity, classes: LONG },
         { title: "Session", value: (model) => model.session, code: true, classes: MINOR },
@@ -21,6 +21,7 @@ class Models {
         { title: "Best", value: (model) => model.best_s, cell: (model) => dash(model.best_s, seconds), number: true, classes: MINOR },
         { title: "Longest", value: (model) => model.longest_s, cell: (model) => dash(model.longest_s, seconds), number: true, classes: MINOR },
         { title: "Memory", value: (model) => model.memory_bytes, cell: (model) => dash(model.memory_bytes, bytes), number: true },
+        { title: "Drift", value: (model) => model.shadow_different / (model.shadow_compared || 1), cell: (model) => drift(model), number: true, classes: MINOR },
         { title: "Source", value: (model) => (model.cached ? "cached" : "compiled"), cell: (model) => pill(model.cached ? "cached" : "compiled"), classes: MINOR },
         { title: "Age", value: (model) => this.now - model.prepared_at, cell: (model) => h("span", { title: exactTime(model.prepared_at) }, age(this.now - model.prepared_at)), number: true },
       ],
@@ -39,6 +40,11 @@ class Models {
     this.now = service.at;
     this.table.update(models);
   }
+}
+
+/** Return the part of the executions for which the shadow has computed something else. */
+function drift({ shadow_compared: compared, shadow_different: different }) {
+  return h("span", { title: `${count(different)} of ${count(compared)} executions that the shadow has repeated` }, share(different, compared));
 }
 
 /** Return where the operations of a model run. */
