@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import nnhal
-from tests.end_to_end.backends import test_hanging_backend as hanging
+from tests.end_to_end.backends import hanging_backend as hanging
 from tests.end_to_end.support.service_process import Service, start_service, stop_service
 
 METHODS = ("before_load_network", "supports", "optimize", "before_load", "compile", "after_load", "execute")
@@ -100,7 +100,7 @@ def main() -> None:
         behavior.write_text("")
         service = start_service(
             Path(folder),
-            NNHAL_DYNAMIC_BACKENDS_PATH=str(Path(hanging.__file__).parent / "hostile"),
+            NNHAL_DYNAMIC_BACKENDS_PATH=str(hanging.FOLDER),
             NNHAL_BACKENDS="Hostile,CpuRef",
             NNHAL_DEVICES='["first", "second=CpuRef"]',
             NNHAL_BACKEND_TIMEOUT_S=str(LIMIT_S),

@@ -1,21 +1,15 @@
 """Backend that hangs while models are prepared, in a service with other clients."""
 
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import nnhal
-from nnhal.types import Operand, OperandType, OperationType
 from tests.concurrency import TIMEOUT_S, wait_until
+from tests.end_to_end.backends.hanging_backend import COMPUTED, COPIED, FOLDER, behave, model, run
 from tests.end_to_end.support.service_process import Service, start_service, stop_service
-
-VALUES = np.array([1, -2], np.float32)
-COPIED, COMPUTED = [1, -2], [1, 0]
-"""Outputs of the plug-in, and of CpuRef."""
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +24,7 @@ def behavior(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def service(tmp_path_factory: pytest.TempPathFactory, behavior: Path) -> Iterator[Service]:
     started = start_service(
         tmp_path_factory.mktemp("service"),
-        NNHAL_DYNAMIC_BACKENDS_PATH=str(Path(__file__).parent / "hostile"),
+        NNHAL_DYNAMIC_BACKENDS_PATH=str(FOLDER),
         NNHAL_BACKENDS="Hostile,CpuRef",
         NNHAL_DEVICES='["first", "second=CpuRef"]',
         NNHAL_BACKEND_TIMEOUT_S="1",
@@ -39,27 +33,6 @@ def service(tmp_path_factory: pytest.TempPathFactory, behavior: Path) -> Iterato
     )
     yield started
     assert stop_service(started) == 0
-
-
-def behave(file: Path, behavior: str) -> None:
-    """Tell the backend how to behave."""
-    temporary = file.with_suffix(".new")
-    temporary.write_text(behavior)
-    os.replace(temporary, file)
-
-
-def model() -> nnhal.Model:
-    """Return a model of one RELU."""
-    b = nnhal.ModelBuilder()
-    b.output(b.add(OperationType.RELU, b.input(OperandType.TENSOR_FLOAT32, (2,)), output=Operand(3, (2,))))
-    return b.build()
-
-
-def run(device: nnhal.Device) -> list[float]:
-    """Prepare and execute a model."""
-    outputs = device.prepare(model(), cache=False).result(TIMEOUT_S).execute([VALUES])
-    values: list[float] = outputs[0].tolist()
-    return values
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ _WEIGHTS_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
-    """Operator of a model.
+class KernelShapes:
+    """Shapes and options of an operator.
 
     Attributes:
         inputs: shapes of the inputs. Images are [batches, height, width, channels].
@@ -46,14 +46,14 @@ class Kernel:
         return prod(self.output[1:3])
 
 
-KERNELS: dict[str, Callable[[Kernel], int]] = {}
+KERNELS: dict[str, Callable[[KernelShapes], int]] = {}
 """Functions that return the bytes of an operator, by its name in the schema. All others need little."""
 
 
-def kernel(name: str) -> Callable[[Callable[[Kernel], int]], Callable[[Kernel], int]]:
+def kernel(name: str) -> Callable[[Callable[[KernelShapes], int]], Callable[[KernelShapes], int]]:
     """Register the memory of an operator."""
 
-    def register(function: Callable[[Kernel], int]) -> Callable[[Kernel], int]:
+    def register(function: Callable[[KernelShapes], int]) -> Callable[[KernelShapes], int]:
         KERNELS[name] = function
         return function
 
@@ -66,7 +66,7 @@ def _addresses(count: int, pixels: int) -> int:
 
 
 @kernel("CONV_2D")
-def convolution(each: Kernel) -> int:
+def convolution(each: KernelShapes) -> int:
     """Return the bytes for a filter [depth_out, height, width, depth_in]."""
     _, height, width, depth = each.inputs[1]
     if each.is_constant:
@@ -76,13 +76,13 @@ def convolution(each: Kernel) -> int:
 
 
 @kernel("DEPTHWISE_CONV_2D")
-def depthwise_convolution(each: Kernel) -> int:
+def depthwise_convolution(each: KernelShapes) -> int:
     """Return the bytes for a filter [1, height, width, depth_out]."""
     return _addresses(prod(each.inputs[1][1:3]), each.pixels) if each.is_constant else 0
 
 
 @kernel("TRANSPOSE_CONV")
-def transposed_convolution(each: Kernel) -> int:
+def transposed_convolution(each: KernelShapes) -> int:
     """Return the bytes for the shape of the output, a filter [depth_out, height, width, depth_in], and the image."""
     depth, height, width, _ = each.inputs[1]
     if each.is_constant:
@@ -91,7 +91,7 @@ def transposed_convolution(each: Kernel) -> int:
 
 
 @kernel("MAX_POOL_2D")
-def max_pooling(each: Kernel) -> int:
+def max_pooling(each: KernelShapes) -> int:
     """Return the bytes for a window, whose columns neighbors share."""
     height, width = each.field("filter_height"), each.field("filter_width")
     of_row = height * width + height * min(width, each.field("stride_w")) * each.output[2]
@@ -99,6 +99,6 @@ def max_pooling(each: Kernel) -> int:
 
 
 @kernel("RESIZE_BILINEAR")
-def bilinear_resizing(each: Kernel) -> int:
+def bilinear_resizing(each: KernelShapes) -> int:
     """Return the bytes for the four neighbors of each pixel."""
     return (4 * _ADDRESS_BYTES + _WEIGHTS_BYTES) * each.pixels

@@ -27,7 +27,7 @@ from nnhal.tflite_schema.packing import (
 )
 from nnhal.types import AnyArray, Bytes
 from nnhal_driver.backends.litert.engine import schema
-from nnhal_driver.backends.litert.kernel_memory import KERNELS, Kernel
+from nnhal_driver.backends.litert.kernel_memory import KERNELS, KernelShapes
 from nnhal_driver.backends.litert.page_sharing import PAGE, is_shareable, share
 from nnhal_driver.backends.litert.submodel import ITEM_BITS
 from nnhal_driver.mapped_memory import MAPPED_BYTES
@@ -250,12 +250,12 @@ class ModelWriter:
         """Return the bytes that kernels of one interpreter need besides tensors."""
         return sum(KERNELS[each.name](self._kernel(each)) for each in self._operators if each.name in KERNELS)
 
-    def _kernel(self, operator: PackedOperator) -> Kernel:
+    def _kernel(self, operator: PackedOperator) -> KernelShapes:
         inputs = [self.shapes[i] for i in operator.inputs]
         is_constant = all(self._buffers[i] for i in operator.inputs[1:2])
         output = operator.outputs[0]
         item_bytes = ITEM_BITS[self.specs[output].type] // 8
-        return Kernel(inputs, self.shapes[output], operator.fields, item_bytes, is_constant)
+        return KernelShapes(inputs, self.shapes[output], operator.fields, item_bytes, is_constant)
 
     def _tensor_bytes(self, tensor: int) -> int:
         return _byte_size(self.specs[tensor], self.shapes[tensor])
