@@ -124,6 +124,7 @@ ANOTHER_ROLE = {
     "driver/nnhal_driver/backends/litert/folding.py": "CpuRef's kernels compute operations on constants",
     "driver/nnhal_driver/backends/litert/subgraph.py": "CpuRef runs operations that the engine fails to run",
     "tools/nnhal_tools/bench/paths.py": "measures services beside the engine alone",
+    "client/nnhal/litert/local.py": "runs what no device runs, as the program does without nnhal",
     "client/nnhal_delegate/check.py": "tries the delegate in the program that it is for",
     "tools/nnhal_tools/cli/compare.py": "compares two backends, by default these",
     "tools/dev/documents/litert.py": "documents the interpreter that replaces the engine's",

@@ -3,9 +3,9 @@
     from nnhal.litert import Interpreter
 
 A program needs no other change. `CompiledModel` replaces that of `ai_edge_litert.compiled_model` in the same way.
-`model_file` reads what the file tells, `devices` finds the device, `preparation` prepares a subgraph on it, `subgraph`
-has the values of its tensors, `interpreter` and `compiled_model` are the public interfaces. docs/litert.md tells what
-is the same as in LiteRT and what is not.
+`model_file` reads what the file tells, `devices` finds the device, `preparation` prepares a subgraph on it, `local` has
+LiteRT run what no device runs, `subgraph` has the values of its tensors, `interpreter` and `compiled_model` are the
+public interfaces. docs/litert.md tells what is the same as in LiteRT and what is not.
 """
 
 from nnhal.litert.compiled_model import CompiledModel, TensorBuffer

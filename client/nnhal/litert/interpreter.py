@@ -5,6 +5,7 @@ import operator
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn, Unpack
 
@@ -96,7 +97,7 @@ class Interpreter:
         file = TfliteFile(read_model(model_path, model_content))
         name = Path(model_path).name if model_path else "model"
         preparer, variables = Preparer(file, name, device, cache), Variables()
-        self._file = file
+        self._file, self._preparer = file, preparer
         self._subgraphs = [SubgraphState(preparer, index, variables) for index in range(len(file.subgraphs))]
 
     @property
@@ -127,7 +128,7 @@ class Interpreter:
         return len(self._subgraphs)
 
     def get_tensor_details(self, subgraph_index: int = 0) -> list[Details]:
-        """Return the details of all tensors of a subgraph that the file has.
+        """Return the details of all tensors of a subgraph that the file has, except for types that numpy lacks.
 
         Raises:
             ValueError: there is no such subgraph.
@@ -137,8 +138,11 @@ class Interpreter:
             raise ValueError(
                 f"subgraph_index is out of range: {subgraph_index} for the model, which has {count} subgraphs."
             )
-        subgraph = self._subgraphs[subgraph_index]
-        return [subgraph.details(index) for index in range(subgraph.size)]
+        details = []
+        for index in range(self._subgraphs[subgraph_index].size):
+            with suppress(ValueError):
+                details.append(self._subgraphs[subgraph_index].details(index))
+        return details
 
     def get_input_details(self) -> list[Details]:
         """Return the details of each input."""
@@ -219,6 +223,7 @@ class Interpreter:
         """Set the states of recurrent layers to zeros. As in LiteRT, resource variables keep their values."""
         for subgraph in self._subgraphs:
             subgraph.reset_states()
+        self._preparer.reset_local_states()
 
     def get_signature_list(self) -> dict[str, dict[str, list[str]]]:
         """Return the names of inputs and outputs of each signature."""

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,13 +18,15 @@ from nnhal.types import AnyArray, Bytes
 Details = dict[str, Any]
 """Description of a tensor, with the keys of LiteRT."""
 
-_OPAQUE_TYPES: Mapping[str, type[np.generic]] = {
+_OTHER_DTYPES: Mapping[str, type[np.generic]] = {
     "STRING": np.bytes_,
-    "INT4": np.int8,
-    "RESOURCE": np.object_,
-    "VARIANT": np.object_,
+    "UINT4": np.uint8,
+    **dict.fromkeys(("INT4", "INT2", "FLOAT8_E4M3FN", "FLOAT8_E5M2"), np.int8),
+    **dict.fromkeys(("RESOURCE", "VARIANT"), np.object_),
 }
 """Types that LiteRT gives for tensors whose elements numpy does not have."""
+_BITS = {"INT4": 4, "UINT4": 4, "INT2": 2}
+"""Numbers of bits of elements that share bytes in a file, the first one in the lowest bits."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +67,35 @@ class TfliteFile:
         return self.subgraphs[subgraph]["tensors"] or []
 
     def dtype(self, subgraph: int, index: int) -> np.dtype[Any]:
-        """Return the type of a tensor's elements, as LiteRT's details have it."""
-        name = TensorType(self.tensors(subgraph)[index]["type"]).name
-        return np.dtype(_OPAQUE_TYPES[name]) if name in _OPAQUE_TYPES else DTYPES[name]
+        """Return the type of a tensor's elements, as LiteRT's details have it.
+
+        Raises:
+            ValueError: numpy does not have it. The package ml_dtypes adds bfloat16, for LiteRT as well.
+        """
+        name = self._type_name(subgraph, index)
+        try:
+            return DTYPES.get(name) or np.dtype(_OTHER_DTYPES.get(name, name.lower()))
+        except TypeError:
+            raise ValueError(f"Invalid data-type for array: tensor {index} is {name}") from None
+
+    def _type_name(self, subgraph: int, index: int) -> str:
+        return TensorType(self.tensors(subgraph)[index]["type"]).name
+
+    def memory_dtype(self, subgraph: int, index: int) -> np.dtype[Any]:
+        """Return the type of an array with the value of a tensor. Strings are objects: bytes of any length."""
+        dtype = self.dtype(subgraph, index)
+        return np.dtype(object) if dtype.kind == "S" else dtype
+
+    def zeros(self, subgraph: int, index: int, shape: Sequence[int]) -> AnyArray:
+        """Return the value of a tensor before it is set."""
+        dtype = self.memory_dtype(subgraph, index)
+        return np.full(shape, b"", object) if dtype.hasobject else np.zeros(shape, dtype)
+
+    @property
+    def has_variables(self) -> bool:
+        """True if subgraphs may share variables or tables."""
+        tensors = (tensor for subgraph in range(len(self.subgraphs)) for tensor in self.tensors(subgraph))
+        return any(tensor["type"] == TensorType.RESOURCE for tensor in tensors)
 
     def details(self, subgraph: int, index: int, shape: Sequence[int]) -> Details:
         """Return the details of a tensor whose current shape is given."""
@@ -112,9 +142,9 @@ class TfliteFile:
         begin, end = buffer.get("data") or (buffer.get("offset", 0), buffer.get("offset", 0) + buffer.get("size", 0))
         if begin == end:
             return None
-        dtype = self.dtype(subgraph, index)
-        stored = self.data[begin:end].view(dtype)
-        return stored if tensor["sparsity"] else stored.reshape(numbers(tensor["shape"]))
+        stored = _elements(self.data[begin:end], self._type_name(subgraph, index), self.dtype(subgraph, index))
+        shape = numbers(tensor["shape"])
+        return stored if tensor["sparsity"] else stored[: prod(shape)].reshape(shape)
 
     def operators(self, subgraph: int) -> list[tuple[str, list[int], list[int]]]:
         """Return name, inputs and outputs of each operator of a subgraph."""
@@ -123,6 +153,30 @@ class TfliteFile:
             (names[each["opcode_index"]], list(numbers(each["inputs"])), list(numbers(each["outputs"])))
             for each in self.subgraphs[subgraph]["operators"] or []
         ]
+
+
+def as_bytes(strings: AnyArray) -> AnyArray:
+    """Return an array of str or bytes as one of bytes.
+
+    Raises:
+        ValueError: an element is neither.
+    """
+    elements = [each.encode() if isinstance(each, str) else each for each in strings.reshape(-1).tolist()]
+    if not all(isinstance(each, bytes) for each in elements):
+        raise ValueError("PyBytes_AsStringAndSize() failed.")
+    return np.fromiter(elements, object, len(elements)).reshape(strings.shape)
+
+
+def _elements(data: Bytes, type_name: str, dtype: np.dtype[Any]) -> AnyArray:
+    """Return the elements of a constant."""
+    if type_name == "STRING":
+        count, *offsets = data[: 4 * (int(data[:4].view("<i4")[0]) + 2)].view("<i4").tolist()
+        return np.fromiter((data[begin:end].tobytes() for begin, end in pairwise(offsets)), object, count)
+    if (bits := _BITS.get(type_name, 8)) == 8:
+        return data.view(dtype)
+    shifts = np.arange(8 - bits, -1, -bits, dtype=np.uint8)  # the sign of an element goes to the highest bit
+    elements: AnyArray = (data[:, None] << shifts).astype(np.uint8).view(dtype) >> (8 - bits)
+    return elements.reshape(-1)
 
 
 def _signature(fields: Fields) -> SignatureDef:

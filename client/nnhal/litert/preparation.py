@@ -1,8 +1,10 @@
 """Subgraphs of a file, prepared on a device for shapes of their inputs."""
 
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,13 +13,15 @@ from nnhal.client.core.arrays import Outputs
 from nnhal.client.sync.partitioned_model import PartitionedModel
 from nnhal.client.sync.prepared_model import PreparedModel
 from nnhal.litert.devices import ConnectOptions, shared_device
+from nnhal.litert.local import LocalGraph, LocalModel, Shape
 from nnhal.litert.model_file import TfliteFile
 from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.import_model import import_model
+from nnhal.tflite.report import ImportReport
 from nnhal.tflite.variables import CELL_STATE
-from nnhal.types import AnyArray, Placement
+from nnhal.tflite_schema.reader import numbers
+from nnhal.types import AnyArray, Model, Placement
 
-Shape = tuple[int, ...]
 Convert = Callable[[AnyArray], AnyArray]
 Variables = dict[tuple[str, int | None], AnyArray]
 """Values of variables by name. The state of a recurrent layer also has the number of its subgraph."""
@@ -32,18 +36,49 @@ class Preparer:
     device: ConnectOptions
     cache: bool
 
-    def prepare(self, subgraph: int, shapes: Mapping[int, Shape]) -> "PreparedGraph":
-        """Prepare a subgraph for shapes of inputs, by index, that differ from those of the file.
+    def prepare(self, subgraph: int, shapes: Mapping[int, Shape]) -> "PreparedGraph | LocalGraph":
+        """Prepare a subgraph for shapes of its inputs, by index. LiteRT runs in this process what no device can run.
 
         Raises:
-            TfliteError: a part of the subgraph is not supported.
+            TfliteError: neither a device nor LiteRT runs the subgraph.
             HalError: the device cannot be reached, or does not prepare the subgraph.
         """
-        model, report = import_model(self.file.data, extension=True, shapes=shapes, subgraph=subgraph, stateful=True)
-        if model is None:
-            raise TfliteError(f"{self.name}: {'; '.join(report.refusals())}")
+        model, report = self._import(subgraph, shapes)
+        refusals = report.refusals() if model is None else self._shared_refusals
+        if model is None or refusals:
+            return self._prepare_here(subgraph, shapes, "; ".join(refusals))
         prepared = shared_device(self.device).prepare(model, fallback=True, cache=self.cache).result()
         return PreparedGraph(self.file, subgraph, prepared, [tensor.shape for tensor in report.graph.tensors])
+
+    def _import(self, subgraph: int, shapes: Mapping[int, Shape]) -> tuple[Model | None, ImportReport]:
+        declared = self.file.tensors(subgraph)
+        changed = {i: shape for i, shape in shapes.items() if shape != tuple(map(int, numbers(declared[i]["shape"])))}
+        return import_model(self.file.data, extension=True, shapes=changed, subgraph=subgraph, stateful=True)
+
+    @cached_property
+    def _shared_refusals(self) -> list[str]:
+        """Refusals of signatures that share variables: the device or LiteRT has the values for all of them."""
+        subgraphs = {each.subgraph for each in self.file.signatures.values()} if self.file.has_variables else ()
+        return [refusal for subgraph in subgraphs for refusal in self._import(subgraph, {})[1].refusals()]
+
+    @cached_property
+    def _local(self) -> LocalModel:
+        return LocalModel(self.file)
+
+    def reset_local_states(self) -> None:
+        """Set the states of recurrent layers that LiteRT has in this process to zeros."""
+        if "_local" in vars(self):
+            self._local.interpreter.reset_all_variables()
+
+    def _prepare_here(self, subgraph: int, shapes: Mapping[int, Shape], reason: str) -> LocalGraph:
+        try:
+            graph = LocalGraph(self._local, subgraph, shapes, reason)
+        except ImportError:
+            raise TfliteError(f"{self.name}: {reason}; install ai-edge-litert to run it in this process") from None
+        except (RuntimeError, ValueError) as error:
+            raise TfliteError(f"{self.name}: {reason}; LiteRT in this process: {error}") from None
+        warnings.warn(f"LiteRT runs {self.name} in this process: {reason}", stacklevel=5)
+        return graph
 
 
 class PreparedGraph:

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from nnhal.errors import HalError, SessionLostError
-from nnhal.litert.model_file import Details, TfliteFile
-from nnhal.litert.preparation import PreparedGraph, Preparer, Shape, Variables
+from nnhal.litert.local import LocalGraph, Shape
+from nnhal.litert.model_file import Details, TfliteFile, as_bytes
+from nnhal.litert.preparation import PreparedGraph, Preparer, Variables
 from nnhal.lru import LruDict
 from nnhal.tflite.errors import TfliteError
 from nnhal.tflite_schema.reader import numbers
@@ -62,8 +63,8 @@ class SubgraphState:
         self._shapes = list(self._declared)
         self._values: dict[int, AnyArray] = {}
         self._views: weakref.WeakSet[_Memory] = weakref.WeakSet()
-        self._prepared: LruDict[tuple[Shape, ...], PreparedGraph] = LruDict(_PREPARED)
-        self._graph: PreparedGraph | None = None
+        self._prepared: LruDict[tuple[Shape, ...], PreparedGraph | LocalGraph] = LruDict(_PREPARED)
+        self._graph: PreparedGraph | LocalGraph | None = None
         self._arrays: list[AnyArray] = []
 
     @property
@@ -72,7 +73,7 @@ class SubgraphState:
         return len(self._tensors)
 
     @property
-    def graph(self) -> PreparedGraph:
+    def graph(self) -> PreparedGraph | LocalGraph:
         """The subgraph on the device.
 
         Raises:
@@ -143,9 +144,8 @@ class SubgraphState:
             raise RuntimeError(f"an input has no elements, which a device does not take; the shapes are {shapes}")
         graph = self._prepared.use(shapes) if shapes in self._prepared else None
         if graph is None or graph.process != os.getpid():
-            changed = {i: self._shapes[i] for i in self.inputs if self._shapes[i] != self._declared[i]}
             try:
-                graph = self._preparer.prepare(self._index, changed)
+                graph = self._preparer.prepare(self._index, dict(zip(self.inputs, shapes, strict=True)))
             except (HalError, TfliteError) as error:
                 raise RuntimeError(str(error)) from error
             self._prepared.put(shapes, graph)
@@ -154,12 +154,12 @@ class SubgraphState:
                 self._shapes[index] = shape
         for index in self.inputs:
             if index not in self._values:
-                self._values[index] = np.zeros(self._shapes[index], self._file.dtype(self._index, index))
+                self._values[index] = self._file.zeros(self._index, index, self._shapes[index])
         for index in set(self.outputs).difference(self.inputs):
             known = graph.shapes[index]
             self._values.pop(index, None)
             if known is not None and self._file.constant(self._index, index) is None:
-                self._values[index] = np.zeros(known, self._file.dtype(self._index, index))
+                self._values[index] = self._file.zeros(self._index, index, known)
         self._arrays = [self._values[index] for index in self.inputs]
         if self._graph is None:
             self.reset_states()
@@ -183,11 +183,14 @@ class SubgraphState:
             and value.dtype == memory.dtype
             and value.shape == memory.shape
             and memory.flags.writeable
+            and not memory.dtype.hasobject
         ):
             memory[...] = value  # the hot path, in a microsecond
             return
         array = np.asarray(value)
-        dtype = self._file.dtype(self._index, self._checked(index))
+        dtype = self._file.memory_dtype(self._index, self._checked(index))
+        if dtype.hasobject and array.dtype.kind in "SU":
+            array = array.astype(object)
         if array.dtype.newbyteorder("=") != dtype:
             actual, expected = (_TYPES.get(each.name, "STRING") for each in (array.dtype, dtype))
             raise ValueError(
@@ -204,7 +207,7 @@ class SubgraphState:
             raise ValueError(f"Cannot set tensor: {hint}")
         if not memory.flags.writeable:
             memory = self._values[index] = memory.copy()
-        np.copyto(memory, array)
+        np.copyto(memory, as_bytes(array) if dtype.hasobject else array)
 
     def copy(self, index: int) -> AnyArray:
         """Return a copy of the value of a tensor; as in LiteRT, that of a scalar is not an array.

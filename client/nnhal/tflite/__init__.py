@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["TfliteError", "inspect", "load", "metadata", "parse", "signatures"]
 
 
+_ADVICE = "nnhal.litert.Interpreter has LiteRT run in the program what no device runs"
+
+
 class _Options(NamedTuple):
     """Arguments of `import_model`."""
 
@@ -165,7 +168,7 @@ def _import_model(data: Bytes, name: str, options: _Options) -> Model:
     if model is None:
         refusals = report.refusals()
         more = f" (and {len(refusals) - 1} more: see `nnhal explain`)" if len(refusals) > 1 else ""
-        raise TfliteError(f"{name}: {refusals[0]}{more}")
+        raise TfliteError(f"{name}: {refusals[0]}{more}; {_ADVICE}")
     return model
 
 

@@ -27,7 +27,6 @@ _SUBGRAPHS = re.compile("subgraph(_index|_indices)?$")
 
 
 _OPAQUE_TYPES = frozenset({TensorType.STRING, TensorType.RESOURCE, TensorType.VARIANT})
-_OPAQUE = "which nnhal does not support: split the model, and run the part with such tensors in LiteRT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,7 @@ def _tensor_obstacle(tensor: Tensor) -> str:
     if tensor.is_symbolic:
         return "depends on an unknown dimension"
     if tensor.type not in TYPE_NAMES or tensor.type in _OPAQUE_TYPES:
-        return f"is {TYPE_NAMES.get(tensor.type, tensor.type)}, {_OPAQUE}"
+        return f"is {TYPE_NAMES.get(tensor.type, tensor.type)}, which no device has"
     return ""
 
 

@@ -148,6 +148,111 @@ def unknown_shape() -> bytes:
     return build(Op("WHERE", [flags], [places], options("Where")))
 
 
+@cache
+def texts() -> bytes:
+    """Return a model that reorders strings by constant indexes, and compares them with constants."""
+    words, order = dynamic((2,), "words", type_="STRING"), Tensor((2,), "INT32", [1, 0], name="order")
+    known, swapped = Tensor((2,), "STRING", ["spam", "héllo"], name="known"), dynamic((2,), "swapped", type_="STRING")
+    matches = Tensor((2,), "BOOL", name="matches")
+    return build(
+        Op("GATHER", [words, order], [swapped], options("Gather")),
+        Op("EQUAL", [swapped, known], [matches], options("Equal")),
+        inputs=[words],
+        outputs=[swapped, matches],
+    )
+
+
+@cache
+def vocabulary() -> bytes:
+    """Return a classifier of words with a hash table, and a signature for the size of the table."""
+    table = options("Hashtable", tableId=7, keyDtype=schema.TensorType.STRING, valueDtype=schema.TensorType.INT64)
+    new, handle, other = (Tensor((), "RESOURCE", name=name) for name in ("new", "handle", "other"))
+    keys, values = Tensor((3,), "STRING", ["a", "bb", "ccc"]), Tensor((3,), "INT64", [1, 2, 3])
+    word, default, number = Tensor((2,), "STRING", name="word"), Tensor((1,), "INT64", [-1]), Tensor((2,), "INT64")
+    score, doubled, size = Tensor((2,)), Tensor((2,), name="score"), Tensor((1,), "INT64", name="size")
+    fill = [Op("HASHTABLE", [], [new], table), Op("HASHTABLE_IMPORT", [new, keys, values], [])]
+    count = [Op("HASHTABLE", [], [other], table), Op("HASHTABLE_SIZE", [other], [size])]
+    cast = options("Cast", inDataType=schema.TensorType.INT64, outDataType=schema.TensorType.FLOAT32)
+    branches = [Branch(fill, [], []), Branch(count, [], [size])]
+    return build(
+        Op("CALL_ONCE", [], [], options("CallOnce", initSubgraphIndex=1), branches=branches),
+        Op("HASHTABLE", [], [handle], table),
+        Op("HASHTABLE_FIND", [handle, word, default], [number]),
+        Op("CAST", [number], [score], cast),
+        Op("MUL", [score, Tensor((1,), data=[2])], [doubled], options("Mul")),
+        inputs=[word],
+        outputs=[doubled],
+        signatureDefs=[signature("classify", 0, {"word": 1}, {"score": 5}), signature("size", 2, {}, {"size": 1})],
+    )
+
+
+@cache
+def counter_and_texts() -> bytes:
+    """Return a counter in a resource variable, and a signature that adds the number of equal strings to it."""
+    handle, x, before, after = Tensor((), "RESOURCE"), Tensor((2,), name="x"), Tensor((2,)), Tensor((2,), name="after")
+    add = [
+        Op("VAR_HANDLE", [], [handle], options("VarHandle", sharedName="sum")),
+        Op("READ_VARIABLE", [handle], [before], options("ReadVariable")),
+        Op("ADD", [before, x], [after], options("Add")),
+        Op("ASSIGN_VARIABLE", [handle, after], [], options("AssignVariable")),
+    ]
+    other, word, same = Tensor((), "RESOURCE"), Tensor((2,), "STRING", name="word"), Tensor((2,), "BOOL")
+    number, old, new = Tensor((2,), name="number"), Tensor((2,)), Tensor((2,), name="new")
+    cast = options("Cast", inDataType=schema.TensorType.BOOL, outDataType=schema.TensorType.FLOAT32)
+    count = [
+        Op("EQUAL", [word, Tensor((2,), "STRING", ["a", "b"])], [same], options("Equal")),
+        Op("CAST", [same], [number], cast),
+        Op("VAR_HANDLE", [], [other], options("VarHandle", sharedName="sum")),
+        Op("READ_VARIABLE", [other], [old], options("ReadVariable")),
+        Op("ADD", [old, number], [new], options("Add")),
+        Op("ASSIGN_VARIABLE", [other, new], [], options("AssignVariable")),
+    ]
+    start = Tensor((), "RESOURCE")
+    fill = [
+        Op("VAR_HANDLE", [], [start], options("VarHandle", sharedName="sum")),
+        Op("ASSIGN_VARIABLE", [start, Tensor((2,), data=[1, 1])], [], options("AssignVariable")),
+    ]
+    branches = [Branch(fill, [], []), Branch(count, [word], [new])]
+    return build(
+        Op("CALL_ONCE", [], [], options("CallOnce", initSubgraphIndex=1), branches=branches),
+        *add,
+        inputs=[x],
+        outputs=[after],
+        signatureDefs=[signature("add", 0, {"x": 2}, {"after": 3}), signature("count", 2, {"word": 0}, {"new": 6})],
+    )
+
+
+@cache
+def state_and_texts() -> bytes:
+    """Return a layer with a state, and strings that only change their shape."""
+    state = Tensor((1, 6), more={"isVariable": True})
+    source, result = Tensor((1, 2), name="source"), Tensor((1, 3), name="result")
+    weights, time = Tensor((3, 2), data=np.ones((3, 2))), Tensor((3, 2), data=np.ones((3, 2)))
+    word, column = Tensor((2,), "STRING", name="word"), Tensor((2, 1), "STRING", name="column")
+    return build(
+        Op("SVDF", [source, weights, time, None, state], [result], options("SVDF", rank=1)),
+        Op("RESHAPE", [word, ints(2, 1)], [column], options("Reshape", newShape=[2, 1])),
+        inputs=[source, word],
+        outputs=[result, column],
+    )
+
+
+@cache
+def few_bits(type_: str) -> bytes:
+    """Return a model whose input and output have elements of less than a byte, with a constant of the same type."""
+    x, y = (Tensor(shape, type_, None, (0.5,), (0,), name=name) for name, shape in (("x", (2, 3)), ("y", (6,))))
+    return build(Op("RESHAPE", [x, ints(6)], [y], options("Reshape", newShape=[6])))
+
+
+@cache
+def packed_weights(type_: str) -> bytes:
+    """Return a fully connected layer whose weights have less than a byte, an odd number of them."""
+    weights = Tensor((3, 3), type_, [[1, 0, -2], [1, -2, 0], [-1, 1, 1]], (0.5,), (0,), name="weights")
+    return build(
+        Op("FULLY_CONNECTED", [Tensor((1, 3), name="x"), weights, None], [Tensor((1, 3))], options("FullyConnected"))
+    )
+
+
 def floats(*shape: int, seed: int = 0) -> Any:
     """Return random values."""
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)

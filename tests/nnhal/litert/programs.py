@@ -292,6 +292,31 @@ def set_values(module: Any) -> Iterator[object]:
     yield interpreter.set_tensor(4, floats(1, 3, seed=5)), interpreter.get_tensor(4)
 
 
+@program("Interpreter.set_tensor", "Interpreter.get_tensor")
+def use_strings(module: Any) -> Iterator[object]:
+    """Set and get strings of several types, which LiteRT runs in both cases."""
+    interpreter = module.Interpreter(model_content=models.texts())
+    yield interpreter.get_input_details(), interpreter.get_tensor_details(), interpreter.get_tensor(3).tolist()
+    interpreter.allocate_tensors()
+    for value in (
+        np.array(["héllo", "spam"]),
+        np.array([b"\xff\0x", b""]),
+        np.array(["a", b"b"], object),
+        np.array(["a", "b", "c", "d"])[::2],
+    ):
+        yield [output.tolist() for output in run(interpreter, value)], interpreter.get_tensor(0).tolist()
+        interpreter.invoke()
+        yield interpreter.get_tensor(2).dtype, interpreter.get_tensor(2).tolist()
+    words = "Cannot set tensor: Got value of type FLOAT32 but expected type STRING for input 0, name: words "
+    yield attempt(interpreter.set_tensor, 0, floats(2), words=words)
+    words = "Cannot set tensor: Dimension mismatch. Got 3 but expected 2 for dimension 0 of input 0."
+    yield attempt(interpreter.set_tensor, 0, np.array(["a", "b", "c"]), words=words)
+    yield attempt(interpreter.set_tensor, 0, None, words="Cannot set tensor: Dimension mismatch. Got 0 but expected 1")
+    yield attempt(interpreter.set_tensor, 0, np.array([1, "a"], object), words="PyBytes_AsStringAndSize() failed.")
+    interpreter.resize_tensor_input(0, [4])
+    yield attempt(interpreter.allocate_tensors)
+
+
 @program("Interpreter.get_tensor")
 def get_values(module: Any) -> Iterator[object]:
     """Read inputs, outputs and constants."""

@@ -14,6 +14,7 @@ from nnhal.embedded import EmbeddedService
 from nnhal.errors import DeadObjectError
 from nnhal.litert import Interpreter, InterpreterWithCustomOps, load_delegate
 from nnhal.litert.devices import shared_device
+from nnhal.litert.preparation import PreparedGraph
 from nnhal.types import CacheState
 from tests.nnhal.litert import models
 from tests.nnhal.litert.models import floats
@@ -50,6 +51,13 @@ def ready(content: bytes, **device: str) -> Interpreter:
     interpreter = Interpreter(model_content=content, **device)  # type: ignore[arg-type]
     interpreter.allocate_tensors()
     return interpreter
+
+
+def device_graph(interpreter: Interpreter) -> PreparedGraph:
+    """Return the main subgraph, which a device runs."""
+    graph = interpreter._subgraphs[0].graph
+    assert isinstance(graph, PreparedGraph)
+    return graph
 
 
 def test_environment_names_the_device(reference_service: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +100,7 @@ def test_cache_saves_the_second_compilation() -> None:
     def outcome() -> CacheState:
         interpreter = Interpreter(model_content=models.quantized(), cache=True)
         interpreter.allocate_tensors()
-        return CacheState(interpreter._subgraphs[0].graph._prepared.cache.state)
+        return CacheState(device_graph(interpreter)._prepared.cache.state)
 
     assert [outcome(), outcome()] == [CacheState.SAVED, CacheState.HIT]
 
@@ -104,7 +112,7 @@ def test_interpreter_releases_its_models_when_it_is_deleted() -> None:
     source().fill(1)
     gc.disable()  # the last reference ends it, not the garbage collector
     try:
-        prepared = weakref.ref(interpreter._subgraphs[0].graph._prepared)
+        prepared = weakref.ref(device_graph(interpreter)._prepared)
         del interpreter, source
         assert prepared() is None
     finally:
@@ -141,14 +149,6 @@ def test_wide_integer_is_not_truncated() -> None:
     assert run(interpreter, value)[0].tolist() == value[::-1].tolist()
     with pytest.raises(ValueError, match="a value of type int64 does not fit into int32"):
         run(interpreter, value + 2**40)
-
-
-def test_strings_are_refused_by_name() -> None:
-    text, shaped = Tensor((2,), "STRING", name="text"), Tensor((2, 1), "STRING", name="shaped")
-    interpreter = Interpreter(model_content=build(Op("RESHAPE", [text, ints(2, 1)], [shaped], options("Reshape"))))
-    assert interpreter.get_input_details()[0]["dtype"] is np.bytes_
-    with pytest.raises(RuntimeError, match="STRING"):
-        interpreter.allocate_tensors()
 
 
 def test_input_without_elements_is_refused() -> None:

@@ -8,6 +8,7 @@ from tests.nnhal.litert.programs import PROGRAMS, Program, differences
 litert_interpreter = pytest.importorskip("ai_edge_litert.interpreter")
 
 
+@pytest.mark.filterwarnings("ignore:LiteRT runs model in this process")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # LiteRT's finalizer of a Delegate
 @pytest.mark.parametrize(
     "program",

@@ -161,6 +161,9 @@ def _tensor(tensor: Tensor, buffers: list[Any]) -> Any:
     if tensor.data is not None:
         table.buffer = len(buffers)
         buffers.append(schema.BufferT())
+    if tensor.data is not None and tensor.type == "STRING":
+        buffers[-1].data = np.frombuffer(_pack_strings(np.asarray(tensor.data).reshape(-1).tolist()), np.uint8)
+    elif tensor.data is not None:
         bits = _BITS.get(tensor.type, 0)
         names = {"FLOAT32": "f4", "FLOAT16": "f2", "BOOL": "?", "BFLOAT16": "u2"}
         dtype = np.dtype("i1" if bits else names.get(tensor.type, tensor.type.lower()))
@@ -170,6 +173,13 @@ def _tensor(tensor: Tensor, buffers: list[Any]) -> Any:
         assert hasattr(table, name), name
         setattr(table, name, value)
     return table
+
+
+def _pack_strings(texts: Sequence[str]) -> bytes:
+    """Return strings as files have them: their number, where each one begins and the last one ends, and the bytes."""
+    parts = [text.encode() for text in texts]
+    offsets = np.cumsum([4 * (len(parts) + 2), *map(len, parts)])
+    return b"".join([np.array([len(parts), *offsets], "<i4").tobytes(), *parts])
 
 
 def _pack_bits(values: AnyArray, bits: int) -> AnyArray:

@@ -293,7 +293,8 @@ def test_message_names_file_operator_and_custom_code(tmp_path: Path) -> None:
     with pytest.raises(TfliteError) as caught:
         tflite.load(path)
     reason = "has no converter to NNAPI; custom operator 'Detect' is not part of LiteRT"
-    assert str(caught.value) == f"ssd.tflite: operator 1 (CUSTOM Detect): {reason}"
+    advice = "nnhal.litert.Interpreter has LiteRT run in the program what no device runs"
+    assert str(caught.value) == f"ssd.tflite: operator 1 (CUSTOM Detect): {reason}; {advice}"
 
 
 # ---- Graphs ---------------------------------------------------------------------------------------------
