@@ -10,6 +10,7 @@ from nnhal.cpu import available_cpus
 from nnhal_tools.bench.results import LoadResult, Spread
 from nnhal_tools.bench.specification import ENGINE, Level, Subject
 from nnhal_tools.cli.bench import _report
+from tests.nnhal.litert.models import several_signatures
 from tests.tools.cli.command import DIGITS, UNREACHABLE, assert_fails, invoke
 
 SHORT = ("--duration", "0.2", "--warmup", "0.05", "--rounds", "2")
@@ -35,6 +36,19 @@ def test_all_paths(tmp_path: Path) -> None:
     with (tmp_path / "b.csv").open() as file:
         assert [row["path"] for row in csv.DictReader(file)] == [row["subject"]["path"] for row in rows]
     assert "<svg" in (tmp_path / "b.html").read_text()
+
+
+@pytest.mark.slow
+def test_signature_of_a_model_is_measured(tmp_path: Path) -> None:
+    model = tmp_path / "m.tflite"
+    model.write_bytes(several_signatures())
+    result = invoke("bench", model, "--signature", "add", "--engine", *SHORT, "--rounds", "1", "--json")
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.stdout)["results"]
+    assert [row["errors"] for row in rows] == [{}] * len(rows) and all(row["calls"] > 0 for row in rows)
+    assert_fails(invoke("bench", model, "--signature", "none"), 2, "has no signature 'none'")
+    named = invoke("bench", "name", "--target", UNREACHABLE, "--signature", "add")
+    assert_fails(named, 2, "--signature needs the file of the model, not its name")
 
 
 @pytest.mark.slow

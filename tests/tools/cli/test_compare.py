@@ -8,6 +8,7 @@ import pytest
 
 from nnhal.recording.tensor_difference import STEPS
 from nnhal.types import OperationType
+from tests.nnhal.litert.models import several_signatures
 from tests.shared import shared
 from tests.tools.cli.command import DIGITS, assert_fails, invoke
 from tests.tools.cli.models import write_counter
@@ -53,3 +54,12 @@ def test_models_with_states_start_with_the_initial_ones(tmp_path: Path) -> None:
     result = invoke("compare", write_counter(tmp_path), "--input", tmp_path / "step.npy")
     assert result.exit_code == 0, result.output
     assert "unchanged, output total: equal" in result.stdout and "output sum: equal" in result.stdout
+
+
+def test_signature_of_a_model_is_compared(tmp_path: Path) -> None:
+    (tmp_path / "m.tflite").write_bytes(several_signatures())
+    result = invoke("compare", tmp_path / "m.tflite", "--signature", "scale", "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert [row["output"] for row in found["plain"]] == [row["output"] for row in found["litert"]] == ["scaled"]
+    assert found["litert_problem"] == "" and {row["maximum"] for row in found["litert"]} == {0}

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from nnhal_tools.bench.specification import ENGINE, ClientTask
 
 if TYPE_CHECKING:
+    from ai_edge_litert.interpreter import Interpreter
+
     from nnhal.client import Outputs, PartitionedModel, PreparedModel
     from nnhal.types import AnyArray, Model, Timing
 
@@ -49,7 +51,7 @@ def _open_service(
 @contextmanager
 def _open_engine(task: ClientTask, arrays: "Sequence[AnyArray]") -> "Iterator[Call]":
     """Run LiteRT in this process, on inputs that are copied in, and outputs that are copied out."""
-    run = open_engine(task.model, arrays, task.subject.threads)
+    run = open_engine(task.model, arrays, task.subject.threads, task.signature)
 
     def call(measure: bool) -> None:
         run()
@@ -70,8 +72,12 @@ def _without_messages() -> Iterator[None]:
         os.close(kept)
 
 
-def open_engine(model: str, arrays: "Sequence[AnyArray]", threads: int) -> "Callable[[], list[AnyArray]]":
+def open_engine(
+    model: str, arrays: "Sequence[AnyArray]", threads: int, signature: str | None = None
+) -> "Callable[[], list[AnyArray]]":
     """Return a function that runs a .tflite file with LiteRT and its default kernels, and returns the outputs.
+
+    `signature` is the key of the subgraph; None for the main one.
 
     Raises:
         ValueError, RuntimeError: LiteRT cannot run the file.
@@ -80,6 +86,8 @@ def open_engine(model: str, arrays: "Sequence[AnyArray]", threads: int) -> "Call
 
     with _without_messages():
         interpreter = Interpreter(model_path=model, num_threads=threads)
+        if signature is not None:
+            return _open_signature(interpreter, model, arrays, signature)
         details = interpreter.get_input_details()
         for detail, array in zip(details, arrays, strict=True):
             if tuple(detail["shape"]) != array.shape:
@@ -94,6 +102,28 @@ def open_engine(model: str, arrays: "Sequence[AnyArray]", threads: int) -> "Call
         interpreter.invoke()
         return [interpreter.get_tensor(output) for output in outputs]
 
+    return run
+
+
+def _open_signature(
+    interpreter: "Interpreter", model: str, arrays: "Sequence[AnyArray]", signature: str
+) -> "Callable[[], list[AnyArray]]":
+    """Return a function like `open_engine` for a signature. LiteRT knows its inputs by names only, without an order."""
+    from nnhal import tflite
+
+    names = tflite.load(model, signature=signature)
+    runner = interpreter.get_signature_runner(signature)
+    details = runner.get_input_details()
+    inputs = {
+        name: array.astype(details[name]["dtype"]) for name, array in zip(names.input_names, arrays, strict=False)
+    }
+    outputs = [name for name in names.output_names if name in runner.get_output_details()]
+
+    def run() -> "list[AnyArray]":
+        values = runner(**inputs)
+        return [values[name] for name in outputs]
+
+    run()
     return run
 
 
@@ -113,4 +143,4 @@ def load(task: ClientTask) -> "Model":
     from nnhal import tflite
 
     shapes = {name: tuple(shape) for name, shape in task.shapes.items()}
-    return tflite.load(task.model, shapes=shapes)
+    return tflite.load(task.model, shapes=shapes, signature=task.signature)

@@ -54,6 +54,7 @@ class ClientTask:
         device: name of the device; "" for the first.
         shapes: shapes of inputs, by name.
         fallback: whether the client runs operations that the device does not support.
+        signature: key of the subgraph of the file; None for the main one.
         is_named: whether the service has the model by its name.
         program: command of the client process; () for that of this package.
     """
@@ -64,6 +65,7 @@ class ClientTask:
     device: str
     shapes: dict[str, list[int | None]]
     fallback: bool
+    signature: str | None = None
     is_named: bool = False
     program: tuple[str, ...] = ()
 

@@ -20,6 +20,7 @@ from nnhal_tools.cli.options import (
     InputFiles,
     InputShapes,
     Json,
+    SignatureKey,
     Target,
     at_least,
     parse_shapes,
@@ -32,6 +33,7 @@ from nnhal_tools.tables import counted, make_table
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from nnhal.types import Model
     from nnhal_tools.bench.results import LoadResult, Spread
     from nnhal_tools.bench.specification import ClientTask
 
@@ -91,6 +93,7 @@ def bench(
     ] = 3,
     input_: InputFiles = None,
     shape: InputShapes = None,
+    signature: SignatureKey = None,
     device: DeviceName = "",
     fallback: Fallback = True,
     csv_file: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the results as CSV.")] = None,
@@ -106,24 +109,25 @@ def bench(
     from nnhal_tools.bench.bench import run_bench
     from nnhal_tools.bench.load import BenchError
     from nnhal_tools.bench.specification import parse_levels
-    from nnhal_tools.cli.model import named_model
+    from nnhal_tools.cli.model import describe_named, load_model, named_model
 
     require_writable(csv_file, html)
     if duration <= 0:
         raise CommandError("--duration must be positive")
     name = named_model(model, target)
-    if name and engine:
-        raise CommandError("--engine needs the file of the model, not its name")
+    if name and (engine or signature):
+        raise CommandError(f"{'--engine' if engine else '--signature'} needs the file of the model, not its name")
     with as_command_errors(ValueError):
         levels = parse_levels(concurrency, rate)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="nnhal-bench-")))
         shapes = parse_shapes(shape or [])
-        inputs = _write_inputs(folder, model, target, shapes, input_ or [])
+        described = describe_named(name, target)[0] if name else load_model(model, shapes, signature=signature)
+        inputs = _write_inputs(folder, described, input_ or [])
         target = target or stack.enter_context(closing(EmbeddedService())).target
         addresses = [target, compare] if compare else [target]
         tasks = _tasks(model, inputs, _path_names(path), addresses, engine, shapes, device, fallback)
-        tasks = [replace(task, is_named=bool(name)) for task in tasks]
+        tasks = [replace(task, signature=signature, is_named=bool(name)) for task in tasks]
         progress = stack.enter_context(make_progress())
         bar = progress.add_task("starting", total=len(tasks) * (1 + rounds * len(levels)))
 
@@ -140,20 +144,14 @@ def bench(
     _report(results, model, csv_file, html, as_json=as_json)
 
 
-def _write_inputs(
-    folder: Path, model: Path, target: str | None, shapes: "dict[str, tuple[int | None, ...]]", files: Sequence[Path]
-) -> Path:
+def _write_inputs(folder: Path, model: "Model", files: Sequence[Path]) -> Path:
     """Write the inputs of the model to a file for the clients."""
     import numpy as np
 
     from nnhal_tools.cli import inputs
-    from nnhal_tools.cli.model import describe_named, load_model, named_model
 
-    name = named_model(model, target)
-    described = describe_named(name, target)[0] if name else load_model(model, shapes)
-    arrays = inputs.read_inputs(described, None, files)
     file = folder / "inputs.npz"
-    np.savez(file, *arrays)
+    np.savez(file, *inputs.read_inputs(model, None, files))
     return file
 
 

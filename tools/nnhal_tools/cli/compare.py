@@ -1,6 +1,7 @@
 """`nnhal compare`: the first operation of a model on which two backends differ."""
 
 from dataclasses import asdict
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nnhal_tools.cli.console import make_console, make_progress, print_json, print_table, print_text
-from nnhal_tools.cli.options import CONNECT_S, ImageFile, InputFiles, Json
+from nnhal_tools.cli.options import CONNECT_S, ImageFile, InputFiles, Json, SignatureKey
 from nnhal_tools.tables import make_table
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def compare(
     reference: Annotated[str, typer.Option(metavar="ID", help="The backend to compare it with.")] = "CpuRef",
     image: ImageFile = None,
     input_: InputFiles = None,
+    signature: SignatureKey = None,
     as_json: Json = False,
 ) -> None:
     """Run a model on two backends and show how much the results of each operation differ.
@@ -38,10 +40,12 @@ def compare(
     Differences are in ULP for floating point, in steps of quantized values, and in ones of other integers. The outputs
     are also compared with those of LiteRT, if it runs the file, and a verdict sums up.
     """
+    from nnhal.cpu import available_cpus
+    from nnhal_tools.bench.paths import open_engine
     from nnhal_tools.cli import inputs
     from nnhal_tools.cli.model import load_model
 
-    loaded = load_model(model)
+    loaded = load_model(model, signature=signature)
     arrays = inputs.with_initial_states(loaded, inputs.read_inputs(loaded, image, input_ or []))
     with make_progress() as progress:
         bar = progress.add_task("", total=2 * _BackendRuns.STEPS + 1)
@@ -55,7 +59,8 @@ def compare(
         expected = _BackendRuns(loaded, arrays, reference, begin)
         begin("comparing")
         plain = _plain_rows(loaded, examined.plain, expected.plain)
-        litert, problem = _litert_rows(model, loaded, arrays, examined.plain)
+        engine = partial(open_engine, str(model), threads=available_cpus(), signature=signature)
+        litert, problem = _litert_rows(engine, loaded, arrays, examined.plain)
         inside = _inside_rows(loaded, examined, expected)
     if as_json:
         verdict = _verdict(plain)
@@ -118,14 +123,14 @@ def _plain_rows(model: "Model", examined: "Sequence[AnyArray]", expected: "Seque
 
 
 def _litert_rows(
-    path: Path, model: "Model", arrays: "Sequence[AnyArray]", examined: "Sequence[AnyArray]"
+    open_engine: "Callable[[Sequence[AnyArray]], Callable[[], list[AnyArray]]]",
+    model: "Model",
+    arrays: "Sequence[AnyArray]",
+    examined: "Sequence[AnyArray]",
 ) -> tuple[list[dict[str, Any]], str]:
     """Return the rows of the outputs compared with those of LiteRT, or why there are none."""
-    from nnhal.cpu import available_cpus
-    from nnhal_tools.bench.paths import open_engine
-
     try:  # the file's own inputs come first, and then its states
-        outputs = open_engine(str(path), arrays[: len(arrays) - len(model.states)], available_cpus())()
+        outputs = open_engine(arrays[: len(arrays) - len(model.states)])()
     except (ValueError, RuntimeError) as error:
         return [], " ".join(str(error).split())
     typed = [
