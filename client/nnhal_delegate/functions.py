@@ -5,6 +5,7 @@ They never raise. Each returns a tuple: 0 and its results, or 1 and a message.
 
 import _thread
 import logging
+import struct
 import sys
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from nnhal.errors import HalError
-from nnhal.tflite.graph import Operator, SparseDimension, Tensor
+from nnhal.tflite.graph import Operator, SparseDimension
 from nnhal_delegate.device import DelegateDevice
 from nnhal_delegate.kernel import Kernel
 from nnhal_delegate.options import parse_options
@@ -46,7 +47,7 @@ def _exported(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _numbers(data: bytes) -> tuple[int, ...]:
-    return tuple(np.frombuffer(data, np.int32).tolist())
+    return struct.unpack(f"{len(data) // 4}i", data)
 
 
 def _packed(numbers: Sequence[int]) -> bytes:
@@ -119,17 +120,17 @@ def add_tensor(
     dimension: int,
 ) -> None:
     """Add a tensor to a graph."""
-    tensor = Tensor(
-        -1,
+    _OBJECTS.get(graph, NodeSelection).graph.add_tensor(
         name.decode(errors="replace"),
-        tensor_type(type_),
-        _numbers(shape),
-        tuple(np.frombuffer(scales, np.float32).tolist()),
-        _numbers(zero_points),
-        dimension,
+        constant,
+        quantization,
+        type=tensor_type(type_),
+        shape=_numbers(shape),
+        scales=struct.unpack(f"{len(scales) // 4}f", scales),
+        zero_points=_numbers(zero_points),
+        quantized_dimension=dimension,
         is_variable=bool(is_variable),
     )
-    _OBJECTS.get(graph, NodeSelection).graph.add_tensor(tensor, constant, quantization)
 
 
 @_exported

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -43,19 +44,21 @@ class HostGraph:
     _size: int = 0
     _data: Bytes | None = None
 
-    def add_tensor(self, tensor: Tensor, constant: memoryview | None, quantization: int) -> None:
-        """Add a tensor. A constant must stay where it is until the first partition is made."""
-        unsupported = "has quantization of a custom kind" if quantization > _AFFINE else ""
+    def add_tensor(self, name: str, constant: memoryview | None, quantization: int, **fields: Any) -> None:
+        """Add a tensor with some fields of `Tensor`.
+
+        A constant must stay where it is until the first partition is made.
+        """
+        index, data = len(self.tensors), None
         if constant is not None:
             padding = -self._size % _ALIGNMENT
-            begin = self._size + padding
+            data = self._size + padding, self._size + padding + len(constant)
             self._constants += [np.zeros(padding, np.uint8), np.frombuffer(constant, np.uint8)]
-            self._size = begin + len(constant)
-            tensor = replace(tensor, data=(begin, self._size))
-        index = len(self.tensors)
-        name = f"{tensor.name} {index}" if tensor.name in self._names else tensor.name
+            self._size = data[1]
+        name = f"{name} {index}" if name in self._names else name
         self._names.add(name)
-        self.tensors.append(replace(tensor, index=index, name=name, unsupported=unsupported))
+        unsupported = "has quantization of a custom kind" if quantization > _AFFINE else ""
+        self.tensors.append(Tensor(index, name, data=data, unsupported=unsupported, **fields))
 
     def set_sparsity(self, order: tuple[int, ...], blocks: tuple[int, ...]) -> None:
         """Make the last tensor a sparse one."""

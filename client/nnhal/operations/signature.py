@@ -231,15 +231,17 @@ class Signature:
         self, arguments: Sequence[Argument], operands: Sequence[Operand], inputs: int
     ) -> tuple[int, str] | None:
         """Return the number of wrong types in the nearest row, and a message about them; or None if a row fits."""
-        best: tuple[int, str] | None = None
+        types = [operand.type for operand in operands]
+        kinds = [argument.type for argument in arguments]
+        rows = []
         for row in self.rows:
-            expected = [row[a.type] if isinstance(a.type, str) else a.type for a in arguments]
-            wrong = [i for i, operand in enumerate(operands) if operand.type != expected[i]]
-            if not wrong:
+            expected = [row[kind] if isinstance(kind, str) else kind for kind in kinds]
+            if expected == types:
                 return None
-            if best is None or len(wrong) < best[0]:
-                best = len(wrong), _mismatch_message(arguments, operands, expected, wrong, inputs)
-        return best
+            rows.append(expected)
+        wrong = [[i for i, type_ in enumerate(types) if type_ != expected[i]] for expected in rows]
+        nearest = min(range(len(rows)), key=lambda row: len(wrong[row]))
+        return len(wrong[nearest]), _mismatch_message(arguments, operands, rows[nearest], wrong[nearest], inputs)
 
     def _bound(
         self, form: str, inputs: Sequence[Argument], outputs: Sequence[Argument], operands: Sequence[Operand]

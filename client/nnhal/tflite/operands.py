@@ -60,7 +60,7 @@ def tensor_operand(tensor: Tensor, *, any_rank: bool = False) -> Operand:
         raise TfliteError(f"{tensor} is quantized in blocks, which NNAPI lacks")
     if tensor.shape == UNKNOWN_RANK and not any_rank:
         raise TfliteError(f"{tensor} has a rank that is only known when the model runs")
-    if tensor.shape != UNKNOWN_RANK and any(length == 0 or length < UNKNOWN for length in tensor.shape):
+    if tensor.shape != UNKNOWN_RANK and (0 in tensor.shape or min(tensor.shape, default=0) < UNKNOWN):
         raise TfliteError(f"{tensor} has shape {list(tensor.shape)}; NNAPI has no empty tensors")
     dimensions = _dimensions(tensor.shape)
     if tensor.type in _PLAIN:
