@@ -69,6 +69,12 @@ def _sample(random: np.random.Generator, shape: Sequence[int], dtype: np.dtype[A
     return random.uniform(-1, 1, shape).astype(dtype)
 
 
+def require_close(actual: Sequence[AnyArray], expected: Sequence[AnyArray]) -> None:
+    """Fail if arrays of floats differ by more than kernels of different backends do."""
+    for a, b in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
 def require_equal(actual: Sequence[AnyArray], expected: Sequence[AnyArray]) -> None:
     """Check outputs bit for bit."""
     for a, b in zip(actual, expected, strict=True):

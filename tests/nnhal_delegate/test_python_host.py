@@ -14,8 +14,9 @@ import pytest
 import nnhal
 from tests.concurrency import wait_until
 from tests.end_to_end.support.service_process import Service, start_service, stop_service
+from tests.nnhal.litert import models
 from tests.nnhal.tflite.build import Op, Tensor, build, ints, options
-from tests.nnhal_delegate.python_host import Host, load, require_equal
+from tests.nnhal_delegate.python_host import Host, load, require_close, require_equal
 from tests.nnhal_delegate.random_graphs import random_graph
 from tests.service.supervisor.hostile_service import start_hostile
 
@@ -39,6 +40,16 @@ def lacking_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servic
     running = start_service(tmp_path_factory.mktemp("lacking"), "--backends", "Picky", **settings)
     yield running
     stop_service(running)
+
+
+@pytest.fixture
+def dying_service(tmp_path: Path) -> Iterator[Service]:
+    """Yield a service whose device lacks operations, and which a test may kill."""
+    settings = {"NNHAL_DYNAMIC_BACKENDS_PATH": str(PLUGINS), "PICKY_REFUSED": LACKING}
+    running = start_service(tmp_path, "--backends", "Picky", **settings)
+    yield running
+    running.process.kill()
+    running.process.wait()
 
 
 @pytest.fixture
@@ -78,8 +89,7 @@ def test_a_device_that_lacks_operations_runs_the_others(delegate_path: Path, lac
         model = random_graph(seed)
         host, expected = Host(model, delegate), Host(model)
         inputs = host.samples(seed)
-        for actual, value in zip(host.run(inputs), expected.run(inputs), strict=True):
-            np.testing.assert_allclose(actual, value, rtol=1e-5, atol=1e-5)
+        require_close(host.run(inputs), expected.run(inputs))
         kernels += host.kernels
     assert kernels > GRAPHS
 
@@ -119,8 +129,7 @@ def test_two_delegates_share_a_process(
     inputs = hosts[0].samples()
     results = [host.run(inputs) for host in (*hosts, Host(model))]
     require_equal(results[0], results[2])
-    for actual, value in zip(results[1], results[2], strict=True):
-        np.testing.assert_allclose(actual, value, rtol=1e-5, atol=1e-5)
+    require_close(results[1], results[2])
 
 
 def test_threads_have_an_interpreter_each(delegate_path: Path, delegate_service: Service) -> None:
@@ -152,6 +161,21 @@ def test_nodes_with_a_state_stay_in_litert(delegate: Any) -> None:
     assert host.kernels == 1
     for _ in range(3):
         require_equal(host.run([np.ones((1, 2), np.float32)]), expected.run([np.ones((1, 2), np.float32)]))
+
+
+def test_nodes_with_strings_stay_in_litert(delegate: Any) -> None:
+    host, expected = Host(models.vocabulary(), delegate), Host(models.vocabulary())
+    assert host.kernels == 1
+    for words in (["bb", "other"], ["ccc", "a"]):
+        require_equal(host.run([np.array(words)]), expected.run([np.array(words)]))
+
+
+@pytest.mark.parametrize("type_", ["INT4", "UINT4", "FLOAT8_E5M2"])
+def test_types_that_a_device_lacks_stay_in_litert(delegate: Any, type_: str) -> None:
+    host, expected = Host(models.few_bits(type_), delegate), Host(models.few_bits(type_))
+    inputs = [np.arange(6, dtype=expected.interpreter.get_input_details()[0]["dtype"]).reshape(2, 3)]
+    assert host.kernels == 0
+    require_equal(host.run(inputs), expected.run(inputs))
 
 
 # ---- Shapes ---------------------------------------------------------------------------------------------
@@ -259,6 +283,46 @@ def test_a_device_is_killed_in_the_middle_of_an_execution(delegate_path: Path, t
         require_equal(results[0], expected)
     else:
         assert "nnhal delegate: DE" in str(results[0])
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("fallback", ["error", "litert"])
+def test_a_device_that_lacks_operations_dies_under_four_threads(
+    delegate_path: Path, dying_service: Service, fallback: str
+) -> None:
+    delegate = load(delegate_path, dying_service.target, timeout="1", fallback=fallback)
+    ran, is_dead, outcomes = threading.Semaphore(0), threading.Event(), dict[int, str]()
+
+    def work(number: int) -> None:
+        try:
+            seeds = range(number, GRAPHS, 4 * 3)
+            pairs = [(Host(random_graph(seed), delegate), Host(random_graph(seed))) for seed in seeds]
+            rounds_after = 0
+            while rounds_after < 2:
+                rounds_after += is_dead.is_set()
+                for host, expected in pairs:
+                    inputs = host.samples(number)
+                    require_close(host.run(inputs), expected.run(inputs))
+                ran.release()
+            outcomes[number] = "equal"
+        except BaseException as error:
+            outcomes[number] = str(error)
+            ran.release()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(2 * len(threads)):
+        assert ran.acquire(timeout=300)
+    assert outcomes == {}  # no thread has failed while the device was there
+    dying_service.process.kill()
+    is_dead.set()
+    for thread in threads:
+        thread.join(300)
+    if fallback == "litert":
+        assert outcomes == dict.fromkeys(range(4), "equal")
+    else:
+        assert len(outcomes) == 4 and all("nnhal delegate: DE" in outcome for outcome in outcomes.values())
 
 
 def test_litert_runs_all_nodes_without_a_device(delegate_path: Path, tmp_path: Path) -> None:
