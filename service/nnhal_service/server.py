@@ -216,7 +216,10 @@ class Server:
         if self.repository is not None:
             guests = Guests(parts, self.repository)
             shares_memory, streams = self.settings.models_shm, burst_servicer.streams
-            host = InferenceHost(guests, unread, streams, lambda: self._is_ready, shares_memory, ModelStatistics())
+            statistics = ModelStatistics()
+            host = InferenceHost(
+                guests, unread, streams, lambda: self._is_ready, shares_memory, statistics, self.metrics.count_error
+            )
             add_GRPCInferenceServiceServicer_to_server(InferenceServicer(parts, host), registrar)
             if self._http_server is not None:
                 forwarded = ForwardedInferenceServicer(parts, host)

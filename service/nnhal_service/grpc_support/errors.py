@@ -100,6 +100,17 @@ def log_error(method: str, error: HalError) -> None:
     )
 
 
+def report_error(method: str, error: BaseException, count_error: Callable[[str, HalError], None]) -> HalError:
+    """Count and log the error of a call that does not end with it, such as one of a stream, and return it.
+
+    An exception that is not a HalError is an internal error.
+    """
+    hal_error = error if isinstance(error, HalError) else internal_error(error)
+    count_error(method, hal_error)
+    log_error(method, hal_error)
+    return hal_error
+
+
 def _find_id(variables: Mapping[str, Any]) -> str:
     return request_id(variables["context"])
 

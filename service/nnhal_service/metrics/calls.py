@@ -43,6 +43,7 @@ METHOD_PATHS = {
     "Device.Allocate": "allocate",
     "Models.Prepare": "name",
     "inference.GRPCInferenceService.ModelInfer": "inference",
+    "inference.GRPCInferenceService.ModelStreamInfer": "inference",
     "MemoryService.Upload": "upload",
     "MemoryService.Read": "download",
 }

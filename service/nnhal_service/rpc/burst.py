@@ -14,7 +14,7 @@ from nnhal.v1 import burst_pb2, burst_pb2_grpc, prepared_model_pb2, types_pb2
 from nnhal_driver.execution.burst import NOT_CACHED, Burst
 from nnhal_driver.execution.execution_call import ExecutionCall
 from nnhal_service.grpc_support.call_context import field_or_omitted
-from nnhal_service.grpc_support.errors import error_detail, internal_error, log_error
+from nnhal_service.grpc_support.errors import error_detail, report_error
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.unread_responses import UnreadResponses
 from nnhal_service.request_id import request_id
@@ -96,19 +96,16 @@ class BurstServicer(ServicerBase, burst_pb2_grpc.BurstServicer):
                     sending = self._unread.sending(session, context, len(response))
                 except SessionLostError:
                     raise  # no later call of the stream could succeed
-                except HalError as error:
-                    response, sending = self._error_response(error, context), _UNCOUNTED
                 except BaseException as error:
-                    response, sending = self._error_response(internal_error(error), context), _UNCOUNTED
+                    response, sending = self._error_response(error, context), _UNCOUNTED
                 with sending:
                     yield response
                 stream.end_call()
 
-    def _error_response(self, error: HalError, context: grpc.ServicerContext) -> bytes:
+    def _error_response(self, error: BaseException, context: grpc.ServicerContext) -> bytes:
         """Return the response to a call that has failed, and count and log it."""
-        self._count_error(_STREAM, error)
-        log_error(_STREAM, error)
-        return burst_pb2.BurstStreamResponse(error=error_detail(error, request_id(context))).SerializeToString()
+        detail = error_detail(report_error(_STREAM, error, self._count_error), request_id(context))
+        return burst_pb2.BurstStreamResponse(error=detail).SerializeToString()
 
     def _respond(self, session: Session, named: _NamedTarget, request: RunCall | BurstRequest, call: GrpcCall) -> bytes:
         """Return the encoded response to a message of a stream."""

@@ -15,7 +15,7 @@ from nnhal.types import Bytes, ErrorKind, ErrorStatus
 from nnhal.version import __version__
 from nnhal_driver.scheduling.deadline import Deadline
 from nnhal_service.grpc_support.call_context import call_deadline
-from nnhal_service.grpc_support.errors import status_of
+from nnhal_service.grpc_support.errors import report_error, status_of
 from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.unread_responses import UnreadResponses
 from nnhal_service.open_inference.guests import Guest, Guests
@@ -61,6 +61,8 @@ _CONTENTS = {
     **{"FP32": "fp32_contents", "FP64": "fp64_contents"},
 }
 """Fields of typed contents by datatype. FP16 has none: it is always raw."""
+_STREAM = "inference.GRPCInferenceService.ModelStreamInfer"
+"""Name of the method, for metrics and logs of the requests of a stream."""
 
 
 class InferenceHost(NamedTuple):
@@ -69,6 +71,7 @@ class InferenceHost(NamedTuple):
     Attributes:
         is_ready: returns whether the service serves, and the models that it loads at the start are loaded.
         shares_memory: whether clients may register shared memory.
+        count_error: is called with the name of a method and the error of a request of its stream.
     """
 
     guests: Guests
@@ -77,6 +80,7 @@ class InferenceHost(NamedTuple):
     is_ready: Callable[[], bool]
     shares_memory: bool
     statistics: ModelStatistics
+    count_error: Callable[[str, HalError], None]
 
 
 class InferenceServicer(ServicerBase, open_inference_pb2_grpc.GRPCInferenceServiceServicer):
@@ -88,7 +92,9 @@ class InferenceServicer(ServicerBase, open_inference_pb2_grpc.GRPCInferenceServi
 
     def __init__(self, parts: ServiceParts, host: InferenceHost) -> None:
         super().__init__(parts)
-        self._guests, self._unread, self._streams, self._is_ready, self._shares_memory, self._statistics = host
+        self._guests, self._unread, self._streams = host.guests, host.unread, host.streams
+        self._is_ready, self._shares_memory = host.is_ready, host.shares_memory
+        self._statistics, self._count_error = host.statistics, host.count_error
         self._repository = self._guests.repository
 
     def _guest(self, context: grpc.ServicerContext) -> Guest:
@@ -204,8 +210,8 @@ class InferenceServicer(ServicerBase, open_inference_pb2_grpc.GRPCInferenceServi
                 stream.bind(guest.session)
                 try:
                     response = stream_response(self._infer(call, guest, request))
-                except HalError as error:
-                    response = stream_error(error)
+                except BaseException as error:
+                    response = stream_error(report_error(_STREAM, error, self._count_error))
                 with self._unread.sending(guest.session, context, len(response)):
                     yield response
                 stream.end_call()

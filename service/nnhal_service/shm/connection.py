@@ -14,7 +14,7 @@ from nnhal.local_users import socket_user
 from nnhal.shm import protocol
 from nnhal.shm.protocol import Definition, Packet, PacketKind, ProtocolError
 from nnhal.shm.spin_wait import SpinThenBlock
-from nnhal_service.grpc_support.errors import error_detail, internal_error, log_error
+from nnhal_service.grpc_support.errors import error_detail, report_error
 from nnhal_service.identity.identity import client_name
 from nnhal_service.log import RepeatedEvent
 from nnhal_service.metrics.calls import MeteredCall
@@ -167,9 +167,7 @@ class ClientConnection:
         """Return the response to a request that has failed, and count and log it."""
         method = _METHOD_PREFIX + (PacketKind(packet.kind).name if packet.kind in _KINDS else "other")
         with carry(self.request_id(packet)):
-            hal_error = error if isinstance(error, HalError) else internal_error(error)
-            self._count_error(method, hal_error)
-            log_error(method, hal_error)
+            hal_error = report_error(method, error, self._count_error)
             return Packet(PacketKind.ERROR, packet.number, body=error_detail(hal_error).SerializeToString())
 
     def request_id(self, packet: Packet) -> str:

@@ -15,6 +15,7 @@ from nnhal.inference.open_inference_pb2_grpc import GRPCInferenceServiceStub
 from nnhal.types import AnyArray
 from nnhal_service.identity.policy import IdentityRules, Policy
 from nnhal_service.identity.tokens import token_digest
+from nnhal_service.metrics.exposition import render
 from nnhal_service.open_inference.shared_memory import FOLDER, RegionPart
 from nnhal_service.rpc.inference import read_infer_request
 from nnhal_service.server import Server
@@ -283,7 +284,7 @@ def test_sequences_are_bounded(stub: GRPCInferenceServiceStub) -> None:
         counted(stub, id=number, end=True)
 
 
-def test_stream_goes_on_after_an_error(stub: GRPCInferenceServiceStub) -> None:
+def test_stream_goes_on_after_an_error(server: Server, stub: GRPCInferenceServiceStub) -> None:
     requests = [step_request(id=1, start=True), infer_request(ONES, "other"), step_request(id=1, end=True)]
     first, second, third = stub.ModelStreamInfer(iter(requests))
     assert (output(first.infer_response)[0], output(third.infer_response)[0]) == (1, 2)
@@ -291,6 +292,8 @@ def test_stream_goes_on_after_an_error(stub: GRPCInferenceServiceStub) -> None:
         "INVALID_ARGUMENT: model 'other' is not found",
         False,
     )
+    text, _ = render(server.metrics.snapshot(), "")
+    assert 'method="inference.GRPCInferenceService.ModelStreamInfer",status="invalid_argument"} 1' in text.decode()
 
 
 def test_statistics(stub: GRPCInferenceServiceStub) -> None:
