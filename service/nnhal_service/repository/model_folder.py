@@ -5,6 +5,7 @@
     classifier/1/model.tflite    version 1 of "classifier"
     classifier/2/model.tflite    version 2
     classifier/config.toml       the configuration of all versions
+    classifier/2/config.toml     the same, instead of the other one: it has appeared with its version
     segmenter/any.tflite         version 1 of "segmenter"
 
 Names that begin with a dot are left out.
@@ -13,7 +14,7 @@ Names that begin with a dot are left out.
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,18 +84,17 @@ class ModelFolder:
             if entry.startswith(".") or not entry.isprintable():
                 continue
             if path.is_dir():
-                versions = dict(_versions(path))
-                config = path / CONFIG_NAME
+                versions, config = _files(path)
                 name = entry
             elif entry.endswith(SUFFIX):
                 name = entry.removesuffix(SUFFIX)
                 versions = {1: _found(path)}
-                config = path.with_suffix(CONFIG_SUFFIX)
+                config = _found(path.with_suffix(CONFIG_SUFFIX))
             else:
                 continue
             if versions:
                 problem = f"there are both {name}{SUFFIX} and a folder {name}" if name in found else ""
-                found[name] = FoundModel(versions, _found(config), problem)
+                found[name] = FoundModel(versions, config, problem)
         return found
 
     def read(self, file: FoundFile, sha256: str = "") -> tuple[Bytes, Mark]:
@@ -165,6 +165,16 @@ class ModelFolder:
             os.close(descriptor)
 
 
+def _files(folder: Path) -> tuple[dict[int, FoundFile], FoundFile]:
+    """Return the files of a model by version, and its configuration, which belong together also during a push."""
+    while True:
+        versions = dict(_versions(folder))
+        brought = brought_configs(folder, versions)
+        config = brought[-1] if brought else _found(folder / CONFIG_NAME)
+        if versions.keys() == dict(_versions(folder)).keys():
+            return versions, config
+
+
 def _versions(folder: Path) -> Iterator[tuple[int, FoundFile]]:
     """Yield the files of a model by version: those in folders with numbers, or the only file."""
     try:
@@ -179,6 +189,12 @@ def _versions(folder: Path) -> Iterator[tuple[int, FoundFile]]:
     files = [entry for entry in entries if entry.endswith(SUFFIX)]
     if not numbered and len(files) == 1:
         yield 1, _found(folder / files[0])
+
+
+def brought_configs(folder: Path, versions: Iterable[int]) -> list[FoundFile]:
+    """Return the configurations of a model that have appeared with its versions. The last one counts."""
+    files = [_found(folder / str(version) / CONFIG_NAME) for version in sorted(versions)]
+    return [file for file in files if file.mark is not None]
 
 
 def _found(path: Path) -> FoundFile:

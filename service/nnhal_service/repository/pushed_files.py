@@ -5,7 +5,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -16,7 +16,13 @@ from nnhal.types import Bytes
 from nnhal_service.identity.accounts import Account
 from nnhal_service.log import event
 from nnhal_service.repository.model_config import DEFAULT, parse_config
-from nnhal_service.repository.model_folder import CONFIG_NAME, MODEL_NAME, FoundModel, UnusableFileError
+from nnhal_service.repository.model_folder import (
+    CONFIG_NAME,
+    MODEL_NAME,
+    FoundModel,
+    UnusableFileError,
+    brought_configs,
+)
 from nnhal_service.repository.model_loader import ModelLoadError
 from nnhal_service.repository.repository import Repository, unknown_model
 
@@ -50,15 +56,16 @@ class PushedFiles:
             model = found.get(name)
             if model is not None and not _is_numbered(model):
                 raise invalid_argument(f"model {name!r} is a single file, which has no versions")
-            newest = max(model.versions) if model is not None else 0
+            versions = model.versions if model is not None else {}
+            newest = max(versions, default=0)
             if model is not None and self._is_same(model, version or newest, data, config):
                 return version or newest
-            if model is not None and version in model.versions:
+            if version in versions:
                 raise invalid_argument(f"model {name!r} has a version {version} with other contents")
             _check_quotas(account, found, data.size)
             self._check(data, config, model)
             number = version or newest + 1
-            self._add(self._folder.root / name, number, data, config)
+            add_version(self._folder.root / name, versions, number, data, config)
         self._repository.check()
         event("model-pushed", model=name, version=number, identity=str(account.identity), bytes=data.size)
         return number
@@ -128,24 +135,35 @@ class PushedFiles:
             return is_configured and np.array_equal(self._folder.read(file)[0], data)
         return False
 
-    def _add(self, parent: Path, version: int, data: Bytes, config: bytes | None) -> None:
-        parent.mkdir(exist_ok=True)
-        for old in parent.glob(f"{_UNFINISHED}*"):
-            shutil.rmtree(old, ignore_errors=True)
-        new = _unfinished(parent)
-        new.mkdir()
-        try:
-            with open(new / MODEL_NAME, "wb") as file:
-                file.write(data.data)
-                file.flush()
-                os.fsync(file.fileno())
-            if config is not None:
-                (new / CONFIG_NAME).write_bytes(config)
-                (new / CONFIG_NAME).replace(parent / CONFIG_NAME)
-            new.rename(parent / str(version))
-        except BaseException:
-            shutil.rmtree(new, ignore_errors=True)
-            raise
+
+def add_version(parent: Path, versions: Iterable[int], version: int, data: Bytes, config: bytes | None) -> None:
+    """Add a version to others, perhaps with a configuration.
+
+    They appear with one rename, so that a crash leaves both or none. The configuration then moves to its usual place,
+    where it outlives the version, and so does that of a push which a crash has ended.
+    """
+    parent.mkdir(exist_ok=True)
+    for old in parent.glob(f"{_UNFINISHED}*"):
+        shutil.rmtree(old, ignore_errors=True)
+    new = _unfinished(parent)
+    new.mkdir()
+    try:
+        _write(new / MODEL_NAME, data.data)
+        if config is not None:
+            _write(new / CONFIG_NAME, config)
+        new.rename(parent / str(version))
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        raise
+    for file in brought_configs(parent, [*versions, version]):
+        file.path.replace(parent / CONFIG_NAME)
+
+
+def _write(path: Path, data: bytes | memoryview) -> None:
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _require(found: Mapping[str, FoundModel], name: str, version: int) -> FoundModel:
