@@ -2,8 +2,9 @@
 
 All of them run the same model with LiteRT, one thread for each execution, and as many executions at once as there are
 cores. nnhal runs with one worker, and with one for each core, as the other servers have a process for each. Clients are
-processes. Everything takes turns in rounds. Servers that cannot be had here are left out, with the reason. The first
-run installs them, which takes minutes and a gigabyte.
+processes: those of nnhal, and the same program with Triton's client library for each server. Everything takes turns in
+rounds. Servers that cannot be had here are left out, with the reason. The first run installs them, which takes minutes
+and a gigabyte.
 """
 
 import argparse
@@ -12,13 +13,14 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from nnhal.embedded import EmbeddedService
+from nnhal.cpu import available_cpus
 from nnhal_tools.bench.bench import run_bench
 from nnhal_tools.bench.results import LoadResult
 from nnhal_tools.bench.specification import ENGINE, ClientTask, Subject, parse_levels
@@ -35,11 +37,15 @@ from tests.benchmark.peers.servers import (
 )
 
 ROOT = Path(__file__).resolve().parents[3]
-SERVERS: dict[str, tuple[Environment, PrepareServer]] = {
+SERVERS: dict[str, tuple[Environment | None, PrepareServer]] = {
+    "nnhal": (None, prepare_nnhal),
+    "nnhal, more workers": (None, partial(prepare_nnhal, workers=available_cpus())),
     "Triton": (TRITON, prepare_triton),
     "MLServer": (MLSERVER, prepare_mlserver),
 }
-OWN_PATHS = {"grpc": "gRPC", "grpc-burst": "gRPC burst"}
+"""Environments of the servers, None for this one, and what writes their files."""
+OWN_PATHS = {"same-machine": "same machine", "grpc": "gRPC", "grpc-burst": "gRPC burst"}
+PATHS = {"inference": "tritonclient, gRPC", "inference-shared-memory": "tritonclient, shared memory"}
 
 
 def make_inputs(model: Path, file: Path) -> int:
@@ -55,14 +61,25 @@ def make_inputs(model: Path, file: Path) -> int:
     return int(interpreter.get_tensor(output["index"]).nbytes)
 
 
-def peer_tasks(base: ClientTask, name: str, address: str, client: Path, output_bytes: int) -> list[ClientTask]:
-    """Return what clients of another server run."""
+def protocol_tasks(base: ClientTask, name: str, address: str, client: Path, output_bytes: int) -> list[ClientTask]:
+    """Return what clients of the Open Inference Protocol run, with the same program for all servers."""
     variables = [f"PYTHONPATH={ROOT}:{ROOT / 'client'}:{ROOT / 'tools'}", f"PEER_OUTPUT_BYTES={output_bytes}"]
     program = ("env", *variables, str(client / "bin/python"), "-m", "tests.benchmark.peers.inference_client")
-    paths = {"inference": f"{name}, gRPC"}
-    if name == "Triton":
-        paths["inference-shared-memory"] = f"{name}, shared memory"
-    return [replace(base, subject=Subject(path, address, label), program=program) for path, label in paths.items()]
+    paths = [path for path in PATHS if path == "inference" or name != "MLServer"]  # it has no shared memory
+    subjects = [Subject(path, address, f"{name}, {PATHS[path]}") for path in paths]
+    return [replace(base, subject=subject, program=program) for subject in subjects]
+
+
+def start_servers(stack: ExitStack, folder: Path, model: Path, environments: Path) -> dict[str, str]:
+    """Start the servers that can be had, and return their addresses."""
+    addresses = {}
+    for name, (environment, prepare) in SERVERS.items():
+        try:
+            root = Path(sys.prefix) if environment is None else environment.create(environments)
+            addresses[name] = stack.enter_context(run_server(root, prepare, folder / name, model))
+        except Unavailable as error:
+            print(f"skipped: {name}: {error}")
+    return addresses
 
 
 def measure(model: Path, concurrency: str, duration_s: float, rounds: int, environments: Path) -> list[LoadResult]:
@@ -70,23 +87,19 @@ def measure(model: Path, concurrency: str, duration_s: float, rounds: int, envir
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nnhal-peers-")))
         output_bytes = make_inputs(model, folder / "inputs.npz")
-        service = EmbeddedService()
-        stack.callback(service.close)
+        addresses = start_servers(stack, folder, model, environments)
         base = ClientTask(
             str(model), str(folder / "inputs.npz"), Subject(ENGINE, "", "LiteRT, no server"), "", {}, True
         )
-        workers = run_server(Path(sys.prefix), prepare_nnhal, folder / "nnhal", model)
-        tasks = [base, replace(base, subject=Subject("same-machine", service.target, "nnhal, same machine"))]
-        for name, address in {"nnhal": service.target, "nnhal, more workers": stack.enter_context(workers)}.items():
-            tasks += [replace(base, subject=Subject(p, address, f"{name}, {text}")) for p, text in OWN_PATHS.items()]
-        for name, (environment, prepare) in SERVERS.items():
-            try:
+        tasks = [base]
+        for name, address in addresses.items():
+            if SERVERS[name][0] is None:
+                tasks += [
+                    replace(base, subject=Subject(p, address, f"{name}, {text}")) for p, text in OWN_PATHS.items()
+                ]
+            with suppress(Unavailable):  # Triton is left out, too, with the reason
                 client = TRITON.create(environments)
-                files = folder / environment.name
-                server = run_server(environment.create(environments), prepare, files, model)
-                tasks += peer_tasks(base, name, stack.enter_context(server), client, output_bytes)
-            except Unavailable as error:
-                print(f"skipped: {name}: {error}")
+                tasks += protocol_tasks(base, name, address, client, output_bytes)
         return run_bench(
             tasks,
             parse_levels(concurrency, ""),
@@ -116,7 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for result in results:
         latency, rate = result.latency_us, result.calls_per_s
         print(
-            f"{result.subject.label:24} {result.level.text:10} {rate.median:8,.0f} calls/s"
+            f"{result.subject.label:47} {result.level.text:10} {rate.median:8,.0f} calls/s"
             f" ({rate.least:,.0f} to {rate.largest:,.0f})  p50 {latency['p50']:8,.0f} us  p99 {latency['p99']:8,.0f} us"
             f"  CPU {result.client_us + (result.service_us or 0):6,.0f} us/call"
         )

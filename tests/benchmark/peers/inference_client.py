@@ -26,11 +26,15 @@ _LOAD_S = 60
 Arrays = Sequence["np.ndarray[Any, np.dtype[Any]]"]
 
 
-def _inputs(arrays: Arrays) -> list[triton.InferInput]:
-    return [
-        triton.InferInput(f"input_{i}", list(array.shape), DATATYPES[array.dtype.name])
-        for i, array in enumerate(arrays)
+def _tensors(client: triton.InferenceServerClient, arrays: Arrays) -> tuple[list[triton.InferInput], str]:
+    """Return the inputs of the model, without values, and the name of its first output. MLServer does not know them."""
+    metadata = client.get_model_metadata(MODEL)
+    names = [tensor.name for tensor in metadata.inputs] or [f"input_{i}" for i in range(len(arrays))]
+    inputs = [
+        triton.InferInput(name, list(array.shape), DATATYPES[array.dtype.name])
+        for name, array in zip(names, arrays, strict=True)
     ]
+    return inputs, metadata.outputs[0].name if metadata.outputs else "output_0"
 
 
 @contextmanager
@@ -56,12 +60,12 @@ def _is_ready(client: triton.InferenceServerClient) -> bool:
 def open_unary(task: ClientTask, arrays: Arrays) -> Iterator[Callable[[bool], None]]:
     """Send tensors inside the messages."""
     with _connect(task.subject.target) as client:
-        inputs = _inputs(arrays)
+        inputs, output = _tensors(client, arrays)
 
         def call(measure: bool) -> None:
             for tensor, array in zip(inputs, arrays, strict=True):
                 tensor.set_data_from_numpy(array)
-            client.infer(MODEL, inputs).as_numpy("output_0")
+            client.infer(MODEL, inputs).as_numpy(output)
 
         yield call
 
@@ -78,11 +82,11 @@ def open_shared(task: ClientTask, arrays: Arrays) -> Iterator[Callable[[bool], N
         region = shared_memory.create_shared_memory_region(name, f"/{name}", size + output_bytes)
         try:
             client.register_system_shared_memory(name, f"/{name}", size + output_bytes)
-            inputs, offset = _inputs(arrays), 0
+            (inputs, name_of_output), offset = _tensors(client, arrays), 0
             for tensor, array in zip(inputs, arrays, strict=True):
                 tensor.set_shared_memory(name, array.nbytes, offset)
                 offset += array.nbytes
-            output = triton.InferRequestedOutput("output_0")
+            output = triton.InferRequestedOutput(name_of_output)
             output.set_shared_memory(name, output_bytes, size)
 
             def call(measure: bool) -> None:

@@ -95,11 +95,13 @@ def prepare_mlserver(environment: Path, folder: Path, model: Path) -> Command:
     return Command([str(environment / "bin/mlserver"), "start", str(folder)], {"PYTHONPATH": str(folder)}, port)
 
 
-def prepare_nnhal(environment: Path, folder: Path, model: Path) -> Command:
-    """Have one worker for each core."""
-    folder.mkdir(parents=True)
+def prepare_nnhal(environment: Path, folder: Path, model: Path, workers: int = 1) -> Command:
+    """Write a folder with the model for a service. As for Triton, its log has no calls."""
+    (folder / "models").mkdir(parents=True)
+    shutil.copy(model, folder / "models/model.tflite")
     port = _free_port()
-    words = [str(environment / "bin/nnhal"), "serve", f"--listen=127.0.0.1:{port}", f"--workers={available_cpus()}"]
+    words = [str(environment / "bin/nnhal"), "serve", f"--listen=127.0.0.1:{port}", f"--workers={workers}"]
+    words += [f"--models={folder / 'models'}", "--models-shm", "--log-level=warning"]
     return Command([*words, f"--state-dir={folder / 'state'}", "--cache-bytes=0"], {}, port)
 
 
