@@ -8,6 +8,8 @@ import random
 import shutil
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -17,7 +19,8 @@ import pytest
 import nnhal
 from nnhal.inference import open_inference_pb2 as messages
 from nnhal.inference.open_inference_pb2_grpc import GRPCInferenceServiceStub
-from tests.end_to_end.support.service_process import start_service, stop_service
+from tests.concurrency import wait_until
+from tests.end_to_end.support.service_process import Service, start_service, stop_service
 from tests.service.repository.model_files import adding, put
 
 ZEROS = np.zeros(2, np.float32)
@@ -103,20 +106,40 @@ def prepare(device: nnhal.Device, name: str) -> float:
         return float(model.execute([ZEROS])[0][0])
 
 
+def is_loaded(service: Service, name: str, workers: int) -> bool:
+    return service.log.read_text().count(f" model-loaded model={name} ") >= workers
+
+
+def connect(stack: ExitStack, target: str) -> list[GRPCInferenceServiceStub]:
+    """Return a stub for each name with a connection of its own, which may lead to another worker."""
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    channels = [stack.enter_context(grpc.insecure_channel(target, options)) for _ in NAMES]
+    return [GRPCInferenceServiceStub(channel) for channel in channels]
+
+
 @pytest.mark.parametrize(
-    "count", [pytest.param(40, marks=pytest.mark.slow), pytest.param(1000, marks=pytest.mark.nightly)]
+    ("count", "workers"),
+    [
+        pytest.param(40, 1, marks=pytest.mark.slow),
+        pytest.param(1000, 1, marks=pytest.mark.nightly),
+        pytest.param(1000, 2, marks=pytest.mark.nightly),
+    ],
 )
-def test_no_call_fails_while_the_repository_changes(tmp_path: Path, count: int) -> None:
+def test_no_call_fails_while_the_repository_changes(tmp_path: Path, count: int, workers: int) -> None:
     folder = tmp_path / "models"
     folder.mkdir()
     changes = Changes(folder, int(os.environ.get("NNHAL_SEED", "1")))
-    service = start_service(tmp_path, "--models", str(folder), "--models-poll-s", "0.02")
+    for config in ("numbered/config.toml", "replaced.toml"):
+        put(folder / config, b"warm = true")
+    options = ("--models", str(folder), "--models-poll-s", "0.02", "--workers", str(workers))
+    service = start_service(tmp_path, *options)
     done, failures, answers = threading.Event(), [], [0] * 4
     try:
-        with grpc.insecure_channel(service.target) as channel, nnhal.connect(service.target) as device:
-            stub = GRPCInferenceServiceStub(channel)
-            for name in NAMES:  # it is in memory before its file may be broken
-                assert infer(stub, name) == 1
+        with ExitStack() as stack:
+            for name in NAMES:  # it is in the memory of each worker before its file may be broken
+                assert wait_until(partial(is_loaded, service, name, workers), 120)
+            devices = [stack.enter_context(nnhal.connect(service.target, timeout=60)) for _ in NAMES]
+            stubs = connect(stack, service.target)
 
             def use(number: int, call: Callable[[str], float]) -> None:
                 while not done.is_set():
@@ -127,8 +150,8 @@ def test_no_call_fails_while_the_repository_changes(tmp_path: Path, count: int) 
                         failures.append(error)
                         done.set()
 
-            calls: list[Callable[[str], float]] = [lambda name: infer(stub, name), lambda name: prepare(device, name)]
-            threads = [threading.Thread(target=use, args=(i, calls[i // 2]), daemon=True) for i in range(4)]
+            calls = [*(partial(infer, stub) for stub in stubs), *(partial(prepare, device) for device in devices)]
+            threads = [threading.Thread(target=use, args=each, daemon=True) for each in enumerate(calls)]
             for thread in threads:
                 thread.start()
             for _ in range(count):
