@@ -1,6 +1,7 @@
 """GRPCInferenceService: the Open Inference Protocol over gRPC."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 import grpc
@@ -61,6 +62,10 @@ _CONTENTS = {
     **{"FP32": "fp32_contents", "FP64": "fp64_contents"},
 }
 """Fields of typed contents by datatype. FP16 has none: it is always raw."""
+_SPLIT_OFF: Bytes = np.empty(0, np.uint8)
+"""Placeholder for raw contents of an input that are not a part of the decoded message."""
+_SMALL_FORM_BYTES, _SMALL_FORMS = 512, 64
+"""Size and number of requests without their raw contents that are decoded once: most differ in the contents only."""
 _STREAM = "inference.GRPCInferenceService.ModelStreamInfer"
 """Name of the method, for metrics and logs of the requests of a stream."""
 
@@ -341,34 +346,40 @@ def read_infer_request(encoded: bytes) -> InferRequest:
     Raises:
         HalError: INVALID_ARGUMENT: the bytes are not such a message, or its fields contradict each other.
     """
+    rest, raw = _split_raw(encoded)
+    form = (_read_small_form if len(rest) <= _SMALL_FORM_BYTES else _read_form)(rest, len(raw))
+    contents = iter(raw)
+    inputs = [
+        InputTensor(tensor.name, tensor.datatype, tensor.shape, next(contents)) if tensor.data is _SPLIT_OFF else tensor
+        for tensor in form.inputs
+    ]
+    return InferRequest(form.model, form.version, inputs, form.outputs, form.id, form.parameters)
+
+
+def _split_raw(encoded: bytes) -> tuple[bytes, list[Bytes]]:
+    """Return a message without its raw contents, and those; an unusual message as a whole, and none."""
     fields = scan_fields(encoded)
+    everything = np.frombuffer(encoded, np.uint8)
     raw: list[Bytes] = []
-    rest = encoded
-    if fields is not None:
-        everything = np.frombuffer(encoded, np.uint8)
-        parts, start = [], 0
-        for tag, begin, end in fields:
-            if not end:  # a varint, which no field of the message is
-                return _to_request(_parse(encoded), None)
-            if tag == _RAW_INPUT:
-                raw.append(everything[begin:end])
-            else:
-                parts.append(encoded[start:end])
-            start = end
-        rest = b"".join(parts)
-    return _to_request(_parse(rest), raw if fields is not None else None)
+    parts, start = [], 0
+    for tag, begin, end in fields or ():
+        if not end:  # a varint, which no field of the message is
+            return encoded, []
+        if tag == _RAW_INPUT:
+            raw.append(everything[begin:end])
+        else:
+            parts.append(encoded[start:end])
+        start = end
+    return (b"".join(parts), raw) if raw else (encoded, [])
 
 
-def _parse(encoded: bytes) -> messages.ModelInferRequest:
+def _read_form(rest: bytes, split_off: int) -> InferRequest:
+    """Return a request of whose raw contents some were split off: the inputs that they belong to have `_SPLIT_OFF`."""
     try:
-        return messages.ModelInferRequest.FromString(encoded)
+        message = messages.ModelInferRequest.FromString(rest)
     except DecodeError as error:
         raise invalid_argument(f"the request cannot be decoded: {error}") from None
-
-
-def _to_request(message: messages.ModelInferRequest, raw: list[Bytes] | None) -> InferRequest:
-    if raw is None:
-        raw = [np.frombuffer(value, np.uint8) for value in message.raw_input_contents]
+    raw = [np.frombuffer(value, np.uint8) for value in message.raw_input_contents] or [_SPLIT_OFF] * split_off
     parameters = [plain_parameters(tensor.parameters) for tensor in message.inputs]
     parts = [shared_part(each) for each in parameters]
     count = parts.count(None)
@@ -397,6 +408,9 @@ def _to_request(message: messages.ModelInferRequest, raw: list[Bytes] | None) ->
     )
 
 
+_read_small_form = lru_cache(_SMALL_FORMS)(_read_form)
+
+
 def _typed(tensor: messages.ModelInferRequest.InferInputTensor) -> Bytes:
     """Return the bytes of typed contents."""
     used = [field.name for field, _ in tensor.contents.ListFields()]
@@ -406,7 +420,9 @@ def _typed(tensor: messages.ModelInferRequest.InferInputTensor) -> Bytes:
             f"inference input '{tensor.name}' of {tensor.datatype} has {', '.join(used)}; "
             f"expected {expected or 'raw_input_contents'}"
         )
-    return typed_bytes(tensor.name, tensor.datatype, getattr(tensor.contents, expected) if used else ())
+    data = typed_bytes(tensor.name, tensor.datatype, getattr(tensor.contents, expected) if used else ())
+    data.flags.writeable = False  # requests of the same form share it
+    return data
 
 
 def plain_parameters(parameters: Mapping[str, messages.InferParameter]) -> dict[str, ParameterValue]:

@@ -10,6 +10,7 @@ import grpc
 import numpy as np
 import pytest
 
+from nnhal.errors import HalError
 from nnhal.inference import open_inference_pb2 as messages
 from nnhal.inference.open_inference_pb2_grpc import GRPCInferenceServiceStub
 from nnhal.types import AnyArray
@@ -173,6 +174,17 @@ def test_raw_contents_are_not_copied() -> None:
     (tensor,) = read_infer_request(encoded).inputs
     assert not isinstance(tensor.data, RegionPart)
     assert np.shares_memory(tensor.data, np.frombuffer(encoded, np.uint8))
+
+
+def test_requests_that_differ_in_their_contents_only() -> None:
+    encoded = [infer_request(np.full(2, value, np.float32)).SerializeToString() for value in (1, 2)]
+    first, second, again = (read_infer_request(each) for each in (*encoded, encoded[0]))
+    values = [np.frombuffer(each.inputs[0].data, np.float32).tolist() for each in (first, second, again)]  # type: ignore[arg-type]
+    assert values == [[1, 1], [2, 2], [1, 1]]
+    assert (first.model, first.inputs[0].shape) == (second.model, second.inputs[0].shape) == ("add", (2,))
+    for _ in range(2):
+        with pytest.raises(HalError, match="expected 1 raw input contents, one for each input that has them, got 2"):
+            read_infer_request(TWO_RAW.SerializeToString())
 
 
 @pytest.mark.parametrize("extra", [b"\x40\x01", b"\xfa\x7f\x01a"])
