@@ -101,12 +101,6 @@ class OperationView:
             raise KeyError(f"{self.name} has no argument {name!r}; it has {', '.join(self.positions)}")
         return self.graph.operands[self.positions[name]]
 
-    def describe_missing(self, name: str) -> str:
-        """Return the message that an argument has no value: which input of the model was omitted, if it is one."""
-        inputs, position = self.graph.subgraph.input_indexes, self.positions.get(name)
-        is_input = self.graph.number == 0 and position in inputs
-        return f"{name} has no value" + (f": input {inputs.index(position)} was omitted" if is_input else "")
-
     def constant(self, name: str) -> AnyArray | None:
         """Return the value of a constant argument, or None if it is not constant, omitted or absent.
 

@@ -17,6 +17,7 @@ from math import prod
 from nnhal.errors import limit_exceeded
 from nnhal.operations import SIGNATURES
 from nnhal.types import ErrorStatus, Operand, byte_size, is_extension, is_tensor
+from nnhal_driver.graph import OperationView
 from nnhal_driver.operations.call import OperationCall, Shape
 from nnhal_driver.validation.rank import check_rank
 
@@ -115,9 +116,16 @@ def _check_presence(call: OperationCall, rule: ShapeRule) -> None:
     for name in arguments.inputs:
         if not call.has(name):
             if name not in arguments.optional:
-                raise call.failure(call.view.describe_missing(name), "V-RUN-01", rule.failure)
+                raise call.failure(_missing(call.view, name), "V-RUN-01", rule.failure)
         elif not rule.empty and 0 in call.shape(name):
             raise call.failure(f"{name} has no elements", "V-RUN-02", rule.failure)
+
+
+def _missing(view: OperationView, name: str) -> str:
+    """Return the message that an argument has no value: which input of the model was omitted, if it is one."""
+    inputs, position = view.graph.subgraph.input_indexes, view.positions.get(name)
+    omitted = view.graph.number == 0 and position in inputs
+    return f"{name} has no value" + (f": input {inputs.index(position)} was omitted" if omitted else "")
 
 
 def _require_size(call: OperationCall, output: int, shape: Shape, size: int, tensor_bytes: int) -> None:
