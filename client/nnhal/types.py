@@ -571,6 +571,7 @@ class BackendInfo:
         api_version: version of the backend interface that it was built for, "major.minor".
         capabilities: optional features of the backend interface, and whether the backend has them.
         quarantined_models: number of models that are kept from it, because it crashed while it worked on them.
+        hardware: its hardware, for people: for example its name, its driver, and figures measured with it.
     """
 
     id: str
@@ -581,6 +582,7 @@ class BackendInfo:
     api_version: str = ""
     capabilities: Mapping[str, bool] = field(default_factory=dict, hash=False)
     quarantined_models: int = 0
+    hardware: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __repr__(self) -> str:
         name = " ".join(filter(None, (self.id or "(no id)", self.version)))

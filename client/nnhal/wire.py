@@ -406,6 +406,7 @@ def to_backend_info(message: device_pb2.BackendInfo) -> t.BackendInfo:
         message.api_version,
         dict(message.capabilities),
         message.quarantined_models,
+        dict(message.hardware),
     )
 
 

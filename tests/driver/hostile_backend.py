@@ -180,6 +180,11 @@ class Hostile(Backend):
         capabilities: Mapping[str, bool] = self.act("capabilities", {"Quiet": True})
         return capabilities
 
+    def hardware(self) -> Mapping[str, str]:
+        """Return one fact."""
+        hardware: Mapping[str, str] = self.act("hardware", {"color": "quiet"})
+        return hardware
+
     def extensions(self) -> Sequence[Extension]:
         """Return one extension."""
         extensions: Sequence[Extension] = self.act("extensions", (Extension("com.example.quiet"),))

@@ -26,7 +26,7 @@ from nnhal.v1 import enums_pb2 as nnhal_dot_v1_dot_enums__pb2
 from nnhal.v1 import types_pb2 as nnhal_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15nnhal/v1/device.proto\x12\x08nnhal.v1\x1a\x14nnhal/v1/enums.proto\x1a\x14nnhal/v1/types.proto\"\x1f\n\rDeviceRequest\x12\x0e\n\x06\x64\x65vice\x18\x01 \x01(\t\"\x14\n\x12ListDevicesRequest\"&\n\x13ListDevicesResponse\x12\x0f\n\x07\x64\x65vices\x18\x01 \x03(\t\"?\n\x14ListBackendsResponse\x12\'\n\x08\x62\x61\x63kends\x18\x01 \x03(\x0b\x32\x15.nnhal.v1.BackendInfo\"\x96\x02\n\x0b\x42\x61\x63kendInfo\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12%\n\x05state\x18\x03 \x01(\x0e\x32\x16.nnhal.v1.BackendState\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0e\n\x06origin\x18\x05 \x01(\t\x12\x13\n\x0b\x61pi_version\x18\x06 \x01(\t\x12=\n\x0c\x63\x61pabilities\x18\x07 \x03(\x0b\x32\'.nnhal.v1.BackendInfo.CapabilitiesEntry\x12\x1a\n\x12quarantined_models\x18\x08 \x01(\x05\x1a\x33\n\x11\x43\x61pabilitiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x08:\x02\x38\x01\"<\n\x1bGetInterfaceVersionResponse\x12\x0f\n\x07version\x18\x01 \x01(\x05\x12\x0c\n\x04hash\x18\x02 \x01(\t\"I\n\x1eGetSupportedExtensionsResponse\x12\'\n\nextensions\x18\x01 \x03(\x0b\x32\x13.nnhal.v1.Extension\"5\n\x0fGetTypeResponse\x12\"\n\x04type\x18\x01 \x01(\x0e\x32\x14.nnhal.v1.DeviceType\"+\n\x18GetVersionStringResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\"q\n\x1dGetSupportedOperationsRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\x0e\n\x06\x64\x65vice\x18\x02 \x01(\t\x12\x1e\n\x05model\x18\x03 \x01(\x0b\x32\x0f.nnhal.v1.Model\x12\x0f\n\x07\x65xplain\x18\x04 \x01(\x08\"[\n\x1eGetSupportedOperationsResponse\x12\x11\n\tsupported\x18\x01 \x03(\x08\x12&\n\tplacement\x18\x02 \x01(\x0b\x32\x13.nnhal.v1.Placement\"\x84\x02\n\x13PrepareModelRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\x0e\n\x06\x64\x65vice\x18\x02 \x01(\t\x12\x1e\n\x05model\x18\x03 \x01(\x0b\x32\x0f.nnhal.v1.Model\x12\x31\n\npreference\x18\x04 \x01(\x0e\x32\x1d.nnhal.v1.ExecutionPreference\x12$\n\x08priority\x18\x05 \x01(\x0e\x32\x12.nnhal.v1.Priority\x12\x18\n\x0b\x64\x65\x61\x64line_ns\x18\x06 \x01(\x03H\x00\x88\x01\x01\x12)\n\x05\x63\x61\x63he\x18\x07 \x01(\x0b\x32\x1a.nnhal.v1.CompilationCacheB\x0e\n\x0c_deadline_ns\"\x8e\x01\n\x1dPrepareModelWithConfigRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\x0e\n\x06\x64\x65vice\x18\x02 \x01(\t\x12\x1e\n\x05model\x18\x03 \x01(\x0b\x32\x0f.nnhal.v1.Model\x12,\n\x06\x63onfig\x18\x04 \x01(\x0b\x32\x1c.nnhal.v1.PrepareModelConfig\"\x94\x01\n\x1cPrepareModelFromCacheRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\x0e\n\x06\x64\x65vice\x18\x02 \x01(\t\x12\x18\n\x0b\x64\x65\x61\x64line_ns\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12)\n\x05\x63\x61\x63he\x18\x04 \x01(\x0b\x32\x1a.nnhal.v1.CompilationCacheB\x0e\n\x0c_deadline_ns\"h\n\x11PrepareModelEvent\x12&\n\x08launched\x18\x01 \x01(\x0b\x32\x12.nnhal.v1.LaunchedH\x00\x12\"\n\x06notify\x18\x02 \x01(\x0b\x32\x10.nnhal.v1.NotifyH\x00\x42\x07\n\x05\x65vent\"\n\n\x08Launched\"\xfe\x02\n\x06Notify\x12%\n\x06status\x18\x01 \x01(\x0e\x32\x15.nnhal.v1.ErrorStatus\x12\x16\n\x0eprepared_model\x18\x02 \x01(\x0c\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0c\n\x04rule\x18\x04 \x01(\t\x12#\n\x08warnings\x18\x05 \x03(\x0b\x32\x11.nnhal.v1.Warning\x12%\n\x05\x63\x61\x63he\x18\x06 \x01(\x0b\x32\x16.nnhal.v1.CacheOutcome\x12&\n\tplacement\x18\x07 \x01(\x0b\x32\x13.nnhal.v1.Placement\x12!\n\x06inputs\x18\x08 \x03(\x0b\x32\x11.nnhal.v1.Operand\x12\"\n\x07outputs\x18\t \x03(\x0b\x32\x11.nnhal.v1.Operand\x12\x35\n\x0f\x65xtension_types\x18\n \x03(\x0b\x32\x1c.nnhal.v1.ModelExtensionType\x12\x14\n\x0cmodel_digest\x18\x0b \x01(\x0c\x12\x0f\n\x07request\x18\x0c \x01(\t\"H\n\x12ModelExtensionType\x12\x0c\n\x04type\x18\x01 \x01(\x05\x12\x11\n\tis_tensor\x18\x02 \x01(\x08\x12\x11\n\tbyte_size\x18\x03 \x01(\x05\"%\n\x07Warning\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\"C\n\x0c\x43\x61\x63heOutcome\x12#\n\x05state\x18\x01 \x01(\x0e\x32\x14.nnhal.v1.CacheState\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\xc6\x01\n\x0f\x41llocateRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\x0e\n\x06\x64\x65vice\x18\x02 \x01(\t\x12\"\n\x04\x64\x65sc\x18\x03 \x01(\x0b\x32\x14.nnhal.v1.BufferDesc\x12\x17\n\x0fprepared_models\x18\x04 \x03(\x0c\x12)\n\x0binput_roles\x18\x05 \x03(\x0b\x32\x14.nnhal.v1.BufferRole\x12*\n\x0coutput_roles\x18\x06 \x03(\x0b\x32\x14.nnhal.v1.BufferRole\"1\n\x10\x41llocateResponse\x12\x0e\n\x06\x62uffer\x18\x01 \x01(\x0c\x12\r\n\x05token\x18\x02 \x01(\x05*{\n\x0c\x42\x61\x63kendState\x12\x1d\n\x19\x42\x41\x43KEND_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13\x42\x41\x43KEND_STATE_READY\x10\x01\x12\x19\n\x15\x42\x41\x43KEND_STATE_SKIPPED\x10\x02\x12\x18\n\x14\x42\x41\x43KEND_STATE_FAILED\x10\x03*\x86\x01\n\nCacheState\x12\x1b\n\x17\x43\x41\x43HE_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43\x41\x43HE_STATE_SAVED\x10\x01\x12\x19\n\x15\x43\x41\x43HE_STATE_NOT_SAVED\x10\x02\x12\x13\n\x0f\x43\x41\x43HE_STATE_HIT\x10\x03\x12\x14\n\x10\x43\x41\x43HE_STATE_MISS\x10\x04\x32\xbb\x08\n\x06\x44\x65vice\x12J\n\x0bListDevices\x12\x1c.nnhal.v1.ListDevicesRequest\x1a\x1d.nnhal.v1.ListDevicesResponse\x12G\n\x0cListBackends\x12\x17.nnhal.v1.DeviceRequest\x1a\x1e.nnhal.v1.ListBackendsResponse\x12U\n\x13GetInterfaceVersion\x12\x17.nnhal.v1.DeviceRequest\x1a%.nnhal.v1.GetInterfaceVersionResponse\x12\x42\n\x0fGetCapabilities\x12\x17.nnhal.v1.DeviceRequest\x1a\x16.nnhal.v1.Capabilities\x12T\n\x1bGetNumberOfCacheFilesNeeded\x12\x17.nnhal.v1.DeviceRequest\x1a\x1c.nnhal.v1.NumberOfCacheFiles\x12[\n\x16GetSupportedExtensions\x12\x17.nnhal.v1.DeviceRequest\x1a(.nnhal.v1.GetSupportedExtensionsResponse\x12=\n\x07GetType\x12\x17.nnhal.v1.DeviceRequest\x1a\x19.nnhal.v1.GetTypeResponse\x12O\n\x10GetVersionString\x12\x17.nnhal.v1.DeviceRequest\x1a\".nnhal.v1.GetVersionStringResponse\x12k\n\x16GetSupportedOperations\x12\'.nnhal.v1.GetSupportedOperationsRequest\x1a(.nnhal.v1.GetSupportedOperationsResponse\x12L\n\x0cPrepareModel\x12\x1d.nnhal.v1.PrepareModelRequest\x1a\x1b.nnhal.v1.PrepareModelEvent0\x01\x12`\n\x16PrepareModelWithConfig\x12\'.nnhal.v1.PrepareModelWithConfigRequest\x1a\x1b.nnhal.v1.PrepareModelEvent0\x01\x12^\n\x15PrepareModelFromCache\x12&.nnhal.v1.PrepareModelFromCacheRequest\x1a\x1b.nnhal.v1.PrepareModelEvent0\x01\x12\x41\n\x08\x41llocate\x12\x19.nnhal.v1.AllocateRequest\x1a\x1a.nnhal.v1.AllocateResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15nnhal/v1/device.proto\x12\x08nnhal.v1\x1a\x14nnhal/v1/enums.proto\x1a\x14nnhal/v1/types.proto\"\x1f\n\rDeviceRequest\x12\x0e\n\x06\x64\x65vice\x18\x01 \x01(\t\"\x14\n\x12ListDevicesRequest\"&\n\x13ListDevicesResponse\x12\x0f\n\x07\x64\x65vices\x18\x01 \x03(\t\"?\n\x14ListBackendsResponse\x12\'\n\x08\x62\x61\x63kends\x18\x01 \x03(\x0b\x32\x15.nnhal.v1.BackendInfo\"\xfe\x02\n\x0b\x42\x61\x63kendInfo\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12%\n\x05state\x18\x03 \x01(\x0e\x32\x16.nnhal.v1.BackendState\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0e\n\x06origin\x18\x05 \x01(\t\x12\x13\n\x0b\x61pi_version\x18\x06 \x01(\t\x12=\n\x0c\x63\x61pabilities\x18\x07 \x03(\x0b\x32\'.nnhal.v1.BackendInfo.CapabilitiesEntry\x12\x1a\n\x12quarantined_models\x18\x08 \x01(\x05\x12\x35\n\x08hardware\x18\t \x03(\x0b\x32#.nnhal.v1.BackendInfo.HardwareEntry\x1a\x33\n\x11\x43\x61pabilitiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x08:\x02\x38\x01\x1a/\n\rHardwareEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"<\n\x1bGetInterfaceVersionResponse\x12\x0f\n\x07version\x18\x01 \x01(\x05\x12\x0c\n\x04hash\x18\x02 \x01(\t\"I\n\x1eGetSupportedExtensionsResponse\x12\'\n\nextensions\x18\x01 \x03(\x0b\x32\x13.nnhal.v1.Extension\"5\n\x0fGetTypeResponse\x12\"\n\x04type\x18\x01 \x01(\x0e\x32\x14.nnhal.v1.DeviceType\"+\n\x18GetVersionStringResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\"q\n\x1dGetSupportedOperationsRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\x0e\n\x06\x64\x65vice\x18\x02 \x01(\t\x12\x1e\n\x05model\x18\x03 \x01(\x0b\x32\x0f.nnhal.v1.Model\x12\x0f\n\x07\x65xplain\x18\x04 \x01(\x08\"[\n\x1eGetSupportedOperationsResponse\x12\x11\n\tsupported\x18\x01 \x03(\x08\x12&\n\tplacement\x18\x02 \x01(\x0b\x32\x13.nnhal.v1.Placement\"\x84\x02\n\x13PrepareModelRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\x0e\n\x06\x64\x65vice\x18\x02 \x01(\t\x12\x1e\n\x05model\x18\x03 \x01(\x0b\x32\x0f.nnhal.v1.Model\x12\x31\n\npreference\x18\x04 \x01(\x0e\x32\x1d.nnhal.v1.ExecutionPreference\x12$\n\x08priority\x18\x05 \x01(\x0e\x32\x12.nnhal.v1.Priority\x12\x18\n\x0b\x64\x65\x61\x64line_ns\x18\x06 \x01(\x03H\x00\x88\x01\x01\x12)\n\x05\x63\x61\x63he\x18\x07 \x01(\x0b\x32\x1a.nnhal.v1.CompilationCacheB\x0e\n\x0c_deadline_ns\"\x8e\x01\n\x1dPrepareModelWithConfigRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\x0e\n\x06\x64\x65vice\x18\x02 \x01(\t\x12\x1e\n\x05model\x18\x03 \x01(\x0b\x32\x0f.nnhal.v1.Model\x12,\n\x06\x63onfig\x18\x04 \x01(\x0b\x32\x1c.nnhal.v1.PrepareModelConfig\"\x94\x01\n\x1cPrepareModelFromCacheRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\x0e\n\x06\x64\x65vice\x18\x02 \x01(\t\x12\x18\n\x0b\x64\x65\x61\x64line_ns\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12)\n\x05\x63\x61\x63he\x18\x04 \x01(\x0b\x32\x1a.nnhal.v1.CompilationCacheB\x0e\n\x0c_deadline_ns\"h\n\x11PrepareModelEvent\x12&\n\x08launched\x18\x01 \x01(\x0b\x32\x12.nnhal.v1.LaunchedH\x00\x12\"\n\x06notify\x18\x02 \x01(\x0b\x32\x10.nnhal.v1.NotifyH\x00\x42\x07\n\x05\x65vent\"\n\n\x08Launched\"\xfe\x02\n\x06Notify\x12%\n\x06status\x18\x01 \x01(\x0e\x32\x15.nnhal.v1.ErrorStatus\x12\x16\n\x0eprepared_model\x18\x02 \x01(\x0c\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0c\n\x04rule\x18\x04 \x01(\t\x12#\n\x08warnings\x18\x05 \x03(\x0b\x32\x11.nnhal.v1.Warning\x12%\n\x05\x63\x61\x63he\x18\x06 \x01(\x0b\x32\x16.nnhal.v1.CacheOutcome\x12&\n\tplacement\x18\x07 \x01(\x0b\x32\x13.nnhal.v1.Placement\x12!\n\x06inputs\x18\x08 \x03(\x0b\x32\x11.nnhal.v1.Operand\x12\"\n\x07outputs\x18\t \x03(\x0b\x32\x11.nnhal.v1.Operand\x12\x35\n\x0f\x65xtension_types\x18\n \x03(\x0b\x32\x1c.nnhal.v1.ModelExtensionType\x12\x14\n\x0cmodel_digest\x18\x0b \x01(\x0c\x12\x0f\n\x07request\x18\x0c \x01(\t\"H\n\x12ModelExtensionType\x12\x0c\n\x04type\x18\x01 \x01(\x05\x12\x11\n\tis_tensor\x18\x02 \x01(\x08\x12\x11\n\tbyte_size\x18\x03 \x01(\x05\"%\n\x07Warning\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\"C\n\x0c\x43\x61\x63heOutcome\x12#\n\x05state\x18\x01 \x01(\x0e\x32\x14.nnhal.v1.CacheState\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\xc6\x01\n\x0f\x41llocateRequest\x12\x0f\n\x07session\x18\x01 \x01(\x0c\x12\x0e\n\x06\x64\x65vice\x18\x02 \x01(\t\x12\"\n\x04\x64\x65sc\x18\x03 \x01(\x0b\x32\x14.nnhal.v1.BufferDesc\x12\x17\n\x0fprepared_models\x18\x04 \x03(\x0c\x12)\n\x0binput_roles\x18\x05 \x03(\x0b\x32\x14.nnhal.v1.BufferRole\x12*\n\x0coutput_roles\x18\x06 \x03(\x0b\x32\x14.nnhal.v1.BufferRole\"1\n\x10\x41llocateResponse\x12\x0e\n\x06\x62uffer\x18\x01 \x01(\x0c\x12\r\n\x05token\x18\x02 \x01(\x05*{\n\x0c\x42\x61\x63kendState\x12\x1d\n\x19\x42\x41\x43KEND_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13\x42\x41\x43KEND_STATE_READY\x10\x01\x12\x19\n\x15\x42\x41\x43KEND_STATE_SKIPPED\x10\x02\x12\x18\n\x14\x42\x41\x43KEND_STATE_FAILED\x10\x03*\x86\x01\n\nCacheState\x12\x1b\n\x17\x43\x41\x43HE_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43\x41\x43HE_STATE_SAVED\x10\x01\x12\x19\n\x15\x43\x41\x43HE_STATE_NOT_SAVED\x10\x02\x12\x13\n\x0f\x43\x41\x43HE_STATE_HIT\x10\x03\x12\x14\n\x10\x43\x41\x43HE_STATE_MISS\x10\x04\x32\xbb\x08\n\x06\x44\x65vice\x12J\n\x0bListDevices\x12\x1c.nnhal.v1.ListDevicesRequest\x1a\x1d.nnhal.v1.ListDevicesResponse\x12G\n\x0cListBackends\x12\x17.nnhal.v1.DeviceRequest\x1a\x1e.nnhal.v1.ListBackendsResponse\x12U\n\x13GetInterfaceVersion\x12\x17.nnhal.v1.DeviceRequest\x1a%.nnhal.v1.GetInterfaceVersionResponse\x12\x42\n\x0fGetCapabilities\x12\x17.nnhal.v1.DeviceRequest\x1a\x16.nnhal.v1.Capabilities\x12T\n\x1bGetNumberOfCacheFilesNeeded\x12\x17.nnhal.v1.DeviceRequest\x1a\x1c.nnhal.v1.NumberOfCacheFiles\x12[\n\x16GetSupportedExtensions\x12\x17.nnhal.v1.DeviceRequest\x1a(.nnhal.v1.GetSupportedExtensionsResponse\x12=\n\x07GetType\x12\x17.nnhal.v1.DeviceRequest\x1a\x19.nnhal.v1.GetTypeResponse\x12O\n\x10GetVersionString\x12\x17.nnhal.v1.DeviceRequest\x1a\".nnhal.v1.GetVersionStringResponse\x12k\n\x16GetSupportedOperations\x12\'.nnhal.v1.GetSupportedOperationsRequest\x1a(.nnhal.v1.GetSupportedOperationsResponse\x12L\n\x0cPrepareModel\x12\x1d.nnhal.v1.PrepareModelRequest\x1a\x1b.nnhal.v1.PrepareModelEvent0\x01\x12`\n\x16PrepareModelWithConfig\x12\'.nnhal.v1.PrepareModelWithConfigRequest\x1a\x1b.nnhal.v1.PrepareModelEvent0\x01\x12^\n\x15PrepareModelFromCache\x12&.nnhal.v1.PrepareModelFromCacheRequest\x1a\x1b.nnhal.v1.PrepareModelEvent0\x01\x12\x41\n\x08\x41llocate\x12\x19.nnhal.v1.AllocateRequest\x1a\x1a.nnhal.v1.AllocateResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,10 +35,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_BACKENDINFO_CAPABILITIESENTRY']._loaded_options = None
   _globals['_BACKENDINFO_CAPABILITIESENTRY']._serialized_options = b'8\001'
-  _globals['_BACKENDSTATE']._serialized_start=2461
-  _globals['_BACKENDSTATE']._serialized_end=2584
-  _globals['_CACHESTATE']._serialized_start=2587
-  _globals['_CACHESTATE']._serialized_end=2721
+  _globals['_BACKENDINFO_HARDWAREENTRY']._loaded_options = None
+  _globals['_BACKENDINFO_HARDWAREENTRY']._serialized_options = b'8\001'
+  _globals['_BACKENDSTATE']._serialized_start=2565
+  _globals['_BACKENDSTATE']._serialized_end=2688
+  _globals['_CACHESTATE']._serialized_start=2691
+  _globals['_CACHESTATE']._serialized_end=2825
   _globals['_DEVICEREQUEST']._serialized_start=79
   _globals['_DEVICEREQUEST']._serialized_end=110
   _globals['_LISTDEVICESREQUEST']._serialized_start=112
@@ -48,43 +50,45 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTBACKENDSRESPONSE']._serialized_start=174
   _globals['_LISTBACKENDSRESPONSE']._serialized_end=237
   _globals['_BACKENDINFO']._serialized_start=240
-  _globals['_BACKENDINFO']._serialized_end=518
-  _globals['_BACKENDINFO_CAPABILITIESENTRY']._serialized_start=467
-  _globals['_BACKENDINFO_CAPABILITIESENTRY']._serialized_end=518
-  _globals['_GETINTERFACEVERSIONRESPONSE']._serialized_start=520
-  _globals['_GETINTERFACEVERSIONRESPONSE']._serialized_end=580
-  _globals['_GETSUPPORTEDEXTENSIONSRESPONSE']._serialized_start=582
-  _globals['_GETSUPPORTEDEXTENSIONSRESPONSE']._serialized_end=655
-  _globals['_GETTYPERESPONSE']._serialized_start=657
-  _globals['_GETTYPERESPONSE']._serialized_end=710
-  _globals['_GETVERSIONSTRINGRESPONSE']._serialized_start=712
-  _globals['_GETVERSIONSTRINGRESPONSE']._serialized_end=755
-  _globals['_GETSUPPORTEDOPERATIONSREQUEST']._serialized_start=757
-  _globals['_GETSUPPORTEDOPERATIONSREQUEST']._serialized_end=870
-  _globals['_GETSUPPORTEDOPERATIONSRESPONSE']._serialized_start=872
-  _globals['_GETSUPPORTEDOPERATIONSRESPONSE']._serialized_end=963
-  _globals['_PREPAREMODELREQUEST']._serialized_start=966
-  _globals['_PREPAREMODELREQUEST']._serialized_end=1226
-  _globals['_PREPAREMODELWITHCONFIGREQUEST']._serialized_start=1229
-  _globals['_PREPAREMODELWITHCONFIGREQUEST']._serialized_end=1371
-  _globals['_PREPAREMODELFROMCACHEREQUEST']._serialized_start=1374
-  _globals['_PREPAREMODELFROMCACHEREQUEST']._serialized_end=1522
-  _globals['_PREPAREMODELEVENT']._serialized_start=1524
-  _globals['_PREPAREMODELEVENT']._serialized_end=1628
-  _globals['_LAUNCHED']._serialized_start=1630
-  _globals['_LAUNCHED']._serialized_end=1640
-  _globals['_NOTIFY']._serialized_start=1643
-  _globals['_NOTIFY']._serialized_end=2025
-  _globals['_MODELEXTENSIONTYPE']._serialized_start=2027
-  _globals['_MODELEXTENSIONTYPE']._serialized_end=2099
-  _globals['_WARNING']._serialized_start=2101
-  _globals['_WARNING']._serialized_end=2138
-  _globals['_CACHEOUTCOME']._serialized_start=2140
-  _globals['_CACHEOUTCOME']._serialized_end=2207
-  _globals['_ALLOCATEREQUEST']._serialized_start=2210
-  _globals['_ALLOCATEREQUEST']._serialized_end=2408
-  _globals['_ALLOCATERESPONSE']._serialized_start=2410
-  _globals['_ALLOCATERESPONSE']._serialized_end=2459
-  _globals['_DEVICE']._serialized_start=2724
-  _globals['_DEVICE']._serialized_end=3807
+  _globals['_BACKENDINFO']._serialized_end=622
+  _globals['_BACKENDINFO_CAPABILITIESENTRY']._serialized_start=522
+  _globals['_BACKENDINFO_CAPABILITIESENTRY']._serialized_end=573
+  _globals['_BACKENDINFO_HARDWAREENTRY']._serialized_start=575
+  _globals['_BACKENDINFO_HARDWAREENTRY']._serialized_end=622
+  _globals['_GETINTERFACEVERSIONRESPONSE']._serialized_start=624
+  _globals['_GETINTERFACEVERSIONRESPONSE']._serialized_end=684
+  _globals['_GETSUPPORTEDEXTENSIONSRESPONSE']._serialized_start=686
+  _globals['_GETSUPPORTEDEXTENSIONSRESPONSE']._serialized_end=759
+  _globals['_GETTYPERESPONSE']._serialized_start=761
+  _globals['_GETTYPERESPONSE']._serialized_end=814
+  _globals['_GETVERSIONSTRINGRESPONSE']._serialized_start=816
+  _globals['_GETVERSIONSTRINGRESPONSE']._serialized_end=859
+  _globals['_GETSUPPORTEDOPERATIONSREQUEST']._serialized_start=861
+  _globals['_GETSUPPORTEDOPERATIONSREQUEST']._serialized_end=974
+  _globals['_GETSUPPORTEDOPERATIONSRESPONSE']._serialized_start=976
+  _globals['_GETSUPPORTEDOPERATIONSRESPONSE']._serialized_end=1067
+  _globals['_PREPAREMODELREQUEST']._serialized_start=1070
+  _globals['_PREPAREMODELREQUEST']._serialized_end=1330
+  _globals['_PREPAREMODELWITHCONFIGREQUEST']._serialized_start=1333
+  _globals['_PREPAREMODELWITHCONFIGREQUEST']._serialized_end=1475
+  _globals['_PREPAREMODELFROMCACHEREQUEST']._serialized_start=1478
+  _globals['_PREPAREMODELFROMCACHEREQUEST']._serialized_end=1626
+  _globals['_PREPAREMODELEVENT']._serialized_start=1628
+  _globals['_PREPAREMODELEVENT']._serialized_end=1732
+  _globals['_LAUNCHED']._serialized_start=1734
+  _globals['_LAUNCHED']._serialized_end=1744
+  _globals['_NOTIFY']._serialized_start=1747
+  _globals['_NOTIFY']._serialized_end=2129
+  _globals['_MODELEXTENSIONTYPE']._serialized_start=2131
+  _globals['_MODELEXTENSIONTYPE']._serialized_end=2203
+  _globals['_WARNING']._serialized_start=2205
+  _globals['_WARNING']._serialized_end=2242
+  _globals['_CACHEOUTCOME']._serialized_start=2244
+  _globals['_CACHEOUTCOME']._serialized_end=2311
+  _globals['_ALLOCATEREQUEST']._serialized_start=2314
+  _globals['_ALLOCATEREQUEST']._serialized_end=2512
+  _globals['_ALLOCATERESPONSE']._serialized_start=2514
+  _globals['_ALLOCATERESPONSE']._serialized_end=2563
+  _globals['_DEVICE']._serialized_start=2828
+  _globals['_DEVICE']._serialized_end=3911
 # @@protoc_insertion_point(module_scope)

@@ -197,6 +197,26 @@ class BackendInfo(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class HardwareEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     ID_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
@@ -205,6 +225,7 @@ class BackendInfo(_message.Message):
     API_VERSION_FIELD_NUMBER: _builtins.int
     CAPABILITIES_FIELD_NUMBER: _builtins.int
     QUARANTINED_MODELS_FIELD_NUMBER: _builtins.int
+    HARDWARE_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Unique id. Empty if a candidate failed before its id was known."""
     version: _builtins.str
@@ -223,6 +244,10 @@ class BackendInfo(_message.Message):
     def capabilities(self) -> _containers.ScalarMap[_builtins.str, _builtins.bool]:
         """Optional features of the backend interface, and whether the backend has them."""
 
+    @_builtins.property
+    def hardware(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Hardware of the backend, for people: for example its name, its driver, and figures measured with it."""
+
     def __init__(
         self,
         *,
@@ -234,10 +259,11 @@ class BackendInfo(_message.Message):
         api_version: _builtins.str = ...,
         capabilities: _abc.Mapping[_builtins.str, _builtins.bool] | None = ...,
         quarantined_models: _builtins.int = ...,
+        hardware: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["api_version", b"api_version", "capabilities", b"capabilities", "id", b"id", "origin", b"origin", "quarantined_models", b"quarantined_models", "reason", b"reason", "state", b"state", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["api_version", b"api_version", "capabilities", b"capabilities", "hardware", b"hardware", "id", b"id", "origin", b"origin", "quarantined_models", b"quarantined_models", "reason", b"reason", "state", b"state", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

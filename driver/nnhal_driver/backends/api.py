@@ -44,7 +44,7 @@ keep working. A new major version may break them. Each addition is listed here a
 stops_between_operations, and a factory that takes `BackendOptions`; create_memory_manager, `CompileOptions.memory`
 and `MemoryManager.on_allocate`; `CompileOptions.reserve`; creator, output_shapes and create_workload_factory of
 `PerOperationBackend`; `CompiledSubgraph.device_operands` and `Run.defer`; create_profiling_context and
-`Profile.execution`.
+`Profile.execution`; `Backend.hardware`.
 """
 
 
@@ -434,6 +434,13 @@ class Backend(ABC):
 
     def capabilities(self) -> Mapping[str, bool]:
         """Return named properties (optional)."""
+        return {}
+
+    def hardware(self) -> Mapping[str, str]:
+        """Return what operators want to know of its hardware, for example its driver: values by name (optional, 1.2).
+
+        The host reads it once, after the creation of the backend. `nnhal info` shows it.
+        """
         return {}
 
     def extensions(self) -> Sequence[Extension]:

@@ -16,7 +16,7 @@ import nnhal_driver.backends
 from nnhal.errors import exception_text
 from nnhal_driver.backends import lifetime
 from nnhal_driver.backends.api import API_VERSION, Backend
-from nnhal_driver.backends.boundary.answers import capabilities, identity_fault
+from nnhal_driver.backends.boundary.answers import capabilities, hardware, identity_fault
 from nnhal_driver.backends.identity import full_version, set_identity
 from nnhal_driver.backends.options import (
     BackendOptions,
@@ -197,7 +197,8 @@ def _create(registration: Registration, options: OptionValues) -> tuple[Backend 
         reason = exception_text(error).partition(": ")[2] or type(error).__name__
         _log.warning("backend %s (%s) cannot be used: %s", id_, origin, reason)
         return None, Report(id_, CandidateState.FAILED, origin, reason, api_version=version)
-    return backend, Report(id_, CandidateState.READY, origin, "", full_version(backend), version, properties)
+    full = full_version(backend)
+    return backend, Report(id_, CandidateState.READY, origin, "", full, version, properties, hardware(backend))
 
 
 def _unused(registrations: Iterable[Registration], ids: Sequence[str]) -> list[Report]:

@@ -30,6 +30,7 @@ class Report:
         version: version of the backend itself.
         api_version: version of the interface that it was written for, "major.minor".
         capabilities: result of `Backend.capabilities`.
+        hardware: result of `Backend.hardware`.
     """
 
     id: str
@@ -39,3 +40,4 @@ class Report:
     version: str = ""
     api_version: str = ""
     capabilities: Mapping[str, bool] = field(default_factory=dict)
+    hardware: Mapping[str, str] = field(default_factory=dict)

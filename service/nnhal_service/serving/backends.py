@@ -104,4 +104,5 @@ def report_message(report: Report, quarantined_models: int) -> device_pb2.Backen
         api_version=report.api_version,
         capabilities=report.capabilities,
         quarantined_models=quarantined_models,
+        hardware=report.hardware,
     )

@@ -52,6 +52,7 @@ def _fetch(target: str | None, name: str) -> dict[str, Any]:
                     "origin": backend.origin,
                     "capabilities": dict(backend.capabilities),
                     "quarantined_models": backend.quarantined_models,
+                    "hardware": dict(backend.hardware),
                 }
                 for backend in device.backends()
             ],
@@ -83,6 +84,9 @@ def _show(facts: dict[str, Any]) -> None:
     print_text(console, f"cache       {counters}")
     print_table(console, _performance_table(facts["capabilities"]))
     print_table(console, _backend_table(facts["backends"]))
+    for backend in facts["backends"]:
+        for name, value in backend["hardware"].items():
+            print_text(console, f"{backend['id']} {name}: {value}")
 
 
 def _performance_table(capabilities: dict[str, Any]) -> "Table":

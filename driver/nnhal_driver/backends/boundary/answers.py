@@ -115,6 +115,18 @@ def capabilities(backend: Backend) -> Mapping[str, bool]:
     return valid
 
 
+def hardware(backend: Backend) -> Mapping[str, str]:
+    """Return what a backend tells of its hardware; nothing if it fails or gives an invalid answer."""
+    try:
+        listed: Mapping[object, object] = call(backend, "hardware", lambda: dict(backend.hardware().items()))
+    except (HalError, MemoryError):
+        return {}
+    valid = {name: shorten(value) for name, value in listed.items() if isinstance(name, str) and isinstance(value, str)}
+    if len(valid) < len(listed):
+        invalid_answer(backend, "hardware", f"returned {describe(listed)}; expected names with a text each")
+    return valid
+
+
 def performance(backend: Backend) -> PerformanceInfo:
     """Return the performance that a backend states; that of the CPU if it fails or gives an invalid answer."""
     try:

@@ -87,6 +87,7 @@ class WorkerReporter:
             api_version=report.api_version,
             capabilities=[name for name, present in report.capabilities.items() if present],
             quarantined_models=self._server.quarantine.count(report.id),
+            hardware=report.hardware,
         )
 
     def _session(self, session: Session) -> admin_pb2.SessionSnapshot:

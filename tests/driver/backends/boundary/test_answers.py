@@ -249,6 +249,17 @@ def test_invalid_capabilities_cost_the_backend(answer: object) -> None:
     _assert_left_out(Hostile({"capabilities": returns(answer)}), "capabilities")
 
 
+@pytest.mark.parametrize(
+    ("answer", "known"),
+    [({"driver": "5.0"}, {"driver": "5.0"}), ({"driver": "5.0", "memory": 5, 1: "x"}, {"driver": "5.0"}), (None, {})],
+)
+def test_hardware_is_reported_as_far_as_it_is_text(answer: object, known: object) -> None:
+    backend = Hostile({"hardware": returns(answer)})
+    plugins = registry.SearchResult((Registration("Hostile", lambda *_: backend),))
+    (report, *_) = registry.assemble(["Hostile"], plugins).reports
+    assert report.hardware == known
+
+
 @pytest.mark.parametrize("error", [SystemExit, GeneratorExit, ValueError])
 def test_backend_that_cannot_be_made_is_left_out(error: type[BaseException]) -> None:
     _assert_left_out(Hostile({"capabilities": raises(error)}), "capabilities")

@@ -239,6 +239,7 @@ def _devices() -> tuple[DeviceSnapshot, ...]:
             api_version="1.2",
             capabilities=("cached models", "device memory", "dynamic shapes", "profiling"),
             quarantined_models=1,
+            hardware={"adapter": "Some GeForce", "driver": "580.0.0"},
         ),
         BackendSnapshot(
             id="CpuRef",

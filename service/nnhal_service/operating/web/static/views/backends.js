@@ -24,6 +24,7 @@ function card(backend) {
     ["Origin", backend.origin],
     ["Interface", backend.api_version],
     ["Can", backend.capabilities.join(", ")],
+    ...Object.entries(backend.hardware),
     ["Quarantined models", backend.quarantined_models || ""],
   ];
   return h(
