@@ -1,5 +1,6 @@
 """A service with GpuAcc on SwiftShader, in the sandbox: results, warm starts, crashes, and machines without a GPU."""
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -11,6 +12,7 @@ import nnhal
 from nnhal.types import CacheState, Model, Operand, OperandType, OperationType
 from tests.driver.backends.gpu.software_gpu import NAME, require_software_gpu
 from tests.end_to_end.support.service_process import start_service, stop_service
+from tests.tools.cli.command import invoke
 
 pytestmark = pytest.mark.slow
 
@@ -56,6 +58,12 @@ def test_models_run_on_the_gpu_and_start_warm(tmp_path: Path) -> None:
 def test_slower_gpu_leaves_models_to_the_cpu(tmp_path: Path) -> None:
     service = start_service(tmp_path, *OPTIONS)
     try:
+        shown = invoke("info", "--target", service.target, "--json")
+        (hardware, *_) = (backend["hardware"] for backend in json.loads(shown.stdout)["backends"])
+        assert NAME in hardware["adapter"] and hardware.keys() == {
+            *("adapter", "driver", "memory", "precision", "tiny model")
+        }
+        assert f"GpuAcc adapter: {hardware['adapter']}" in invoke("info", "--target", service.target).stdout
         with nnhal.connect(service.target) as device, device.prepare(model()).result() as prepared:
             (first, *_) = prepared.placement.operations
             assert first.backend == "CpuAcc"
@@ -67,7 +75,7 @@ def test_slower_gpu_leaves_models_to_the_cpu(tmp_path: Path) -> None:
 def test_killed_worker_costs_no_answer(tmp_path: Path) -> None:
     service = start_service(tmp_path, *OPTIONS, *ALWAYS)
     try:
-        with nnhal.connect(service.target) as device:
+        with nnhal.connect(service.target, timeout=120) as device:
             prepared = device.prepare(model(), cache=True).result()
             for number in range(12):
                 if number % 4 == 2:

@@ -1,19 +1,13 @@
-"""GPUs of this machine, as its Vulkan drivers report them.
+"""GPUs of this machine, as its Vulkan drivers report them, and the one that this process uses."""
 
-    python -m nnhal_driver.backends.gpu.adapters
-
-prints them as JSON. A faulty driver may abort its process, so `find_adapters` asks in one of its own.
-"""
-
-import json
-import subprocess
-import sys
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
-_TIMEOUT_S = 20.0
-_COMMAND = ("-P", "-m", "nnhal_driver.backends.gpu.adapters")
+_SELECTION = "VK_LOADER_DEVICE_SELECT"
+"""Variable with the GPU that the loader of Vulkan lists first."""
 _DECLARATIONS = """
 typedef struct { int type; const void *next; uint32_t flags; const void *application; uint32_t layer_count;
     const char *const *layers; uint32_t extension_count; const char *const *extensions; } InstanceInfo;
@@ -47,52 +41,60 @@ class Adapter:
         driver: version of its driver.
         memory_bytes: its own memory.
         is_software: whether it is a processor that imitates a GPU.
+        id: numbers of its vendor and of its model, by which the loader of Vulkan selects it.
     """
 
     name: str
     driver: str
     memory_bytes: int
     is_software: bool
+    id: str
+
+    @property
+    def selection(self) -> dict[str, str]:
+        """Environment of a process whose engine uses this GPU: it takes the first one that is listed."""
+        return {_SELECTION: self.id}
 
 
-def find_adapters() -> tuple[Adapter, ...]:
-    """Return the GPUs, found in a process of its own.
-
-    Raises:
-        NoAdapterError: Vulkan is not installed, finds no GPU, or fails.
-    """
-    try:
-        done = subprocess.run(
-            [sys.executable, *_COMMAND], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise NoAdapterError(f"the drivers of Vulkan gave no answer in {_TIMEOUT_S:.0f} s") from error
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
-        raise NoAdapterError(f"the drivers of Vulkan failed: {last}")
-    answer = json.loads(done.stdout)
-    if problem := answer.get("problem"):
-        raise NoAdapterError(problem)
-    return tuple(Adapter(**fields) for fields in answer["adapters"])
-
-
-def choose_adapter(adapters: tuple[Adapter, ...], name: str) -> Adapter:
-    """Return the adapter whose name contains a text, or the first one that is hardware if the text is "".
+def matching_adapters(adapters: Sequence[Adapter], name: str) -> tuple[Adapter, ...]:
+    """Return the adapters whose names contain a text, or those that are hardware if the text is "".
 
     Raises:
         NoAdapterError: there is none.
     """
-    for adapter in adapters:
-        if name.lower() in adapter.name.lower() if name else not adapter.is_software:
-            return adapter
+    lower = name.lower()
+    found = tuple(each for each in adapters if (lower in each.name.lower() if name else not each.is_software))
+    if found:
+        return found
     names = ", ".join(adapter.name + (" (software)" if adapter.is_software else "") for adapter in adapters)
     if name:
         raise NoAdapterError(f"no GPU is named {name!r}; there are: {names}")
     raise NoAdapterError(f"there is no GPU but {names}; name it with --backend-option GpuAcc.adapter=NAME to use it")
 
 
+_claimed: list[Adapter] = []
+"""The GPU of this process, once there is one."""
+_lock = Lock()
+
+
+def claim_adapter(adapter: Adapter) -> None:
+    """Have the engine of this process use a GPU, which is final.
+
+    Raises:
+        NoAdapterError: it uses another one.
+    """
+    with _lock:
+        used = next(iter(_claimed), adapter)
+        if used != adapter:
+            raise NoAdapterError(
+                f"a process uses one GPU, and this one uses {used.name}; run another service for {adapter.name}"
+            )
+        _claimed[:] = [adapter]
+        os.environ.update(adapter.selection)
+
+
 def list_adapters() -> Iterator[Adapter]:
-    """Yield the GPUs that the loader of Vulkan finds in this process.
+    """Yield the GPUs that the loader of Vulkan finds in this process, which a faulty driver may abort.
 
     Raises:
         NoAdapterError: there is no loader, or no driver.
@@ -122,6 +124,7 @@ def list_adapters() -> Iterator[Adapter]:
             _driver_version(properties.vendor, properties.driver),
             max(heaps, default=0),
             properties.type == _SOFTWARE,
+            f"{properties.vendor:#06x}:{properties.device:#06x}",
         )
     vulkan.vkDestroyInstance(instance[0], ffi.NULL)
 
@@ -131,16 +134,3 @@ def _driver_version(vendor: int, version: int) -> str:
     if vendor == _NVIDIA:
         return f"{version >> 22}.{version >> 14 & 0xFF}.{version >> 6 & 0xFF}"
     return f"{version >> 22}.{version >> 12 & 0x3FF}.{version & 0xFFF}"
-
-
-def main() -> None:
-    """Print the GPUs, or why there is none."""
-    try:
-        answer: dict[str, object] = {"adapters": [asdict(adapter) for adapter in list_adapters()]}
-    except NoAdapterError as error:
-        answer = {"problem": str(error)}
-    print(json.dumps(answer))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,5 +1,6 @@
 """Backend GpuAcc."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from nnhal.types import DeviceType, ExecutionPreference
@@ -14,11 +15,12 @@ from nnhal_driver.backends.api import (
     Substitution,
     Support,
 )
-from nnhal_driver.backends.gpu.adapters import choose_adapter, find_adapters
+from nnhal_driver.backends.gpu.adapters import claim_adapter
 from nnhal_driver.backends.gpu.engine import GpuMemory, GpuSettings
 from nnhal_driver.backends.gpu.measurement import measure
 from nnhal_driver.backends.gpu.operations import check_gpu_operation
 from nnhal_driver.backends.gpu.subgraph import GpuSubgraph
+from nnhal_driver.backends.gpu.trial import select_adapter
 from nnhal_driver.backends.litert.convert import check_operation
 from nnhal_driver.backends.litert.engine import engine_version, require_engine
 from nnhal_driver.backends.litert.shape_analysis import Unsupported
@@ -26,6 +28,12 @@ from nnhal_driver.backends.options import BackendOptions, Precision
 from nnhal_driver.backends.registry import register
 
 _MEASURED, _ALWAYS = "measured", "always"
+_PRECISIONS = {
+    Precision.NORMAL: "float32, and float16 where the model allows it",
+    Precision.HIGH: "float32",
+    Precision.LOW: "float16",
+}
+"""Precision of computations, in words."""
 
 
 @register
@@ -38,7 +46,7 @@ class GpuAcc(Backend):
             high never. `placement`: measured takes what the GPU computes faster than the CPU, always takes all.
 
     Raises:
-        NoAdapterError: there is no such GPU.
+        NoAdapterError: there is no such GPU, it fails, or this process uses another one.
         EngineMissingError: the package ai-edge-litert or cffi is not installed.
     """
 
@@ -51,7 +59,9 @@ class GpuAcc(Backend):
         name, self._precision = options.text("adapter"), options.precision
         self._placement = options.text("placement", _MEASURED, choices=(_MEASURED, _ALWAYS))
         require_engine()
-        self._adapter = choose_adapter(find_adapters(), name)
+        self._selection = select_adapter(name)
+        self._adapter = self._selection.adapter
+        claim_adapter(self._adapter)
         self._memory = GpuMemory()
 
     def supports(self, operation: OperationView) -> Support:
@@ -90,7 +100,18 @@ class GpuAcc(Backend):
         """Return the version of the engine, the GPU and its driver: compiled programs are for these."""
         return f"LiteRT {engine_version()}, {self._adapter.name} {self._adapter.driver}"
 
+    def hardware(self) -> Mapping[str, str]:
+        """Return the GPU, its driver, memory and precision, the figures of its trial, and GPUs that failed theirs."""
+        facts = {
+            "adapter": self._adapter.name + (" (software)" if self._adapter.is_software else ""),
+            "driver": self._adapter.driver,
+            "memory": f"{self._adapter.memory_bytes / 2**30:.1f} GiB",
+            "precision": _PRECISIONS[self._precision],
+            "tiny model": str(self._selection.trial),
+        }
+        return facts | {f"left out: {name}": reason for name, reason in self._selection.left_out.items()}
+
     def _settings(self, subgraph: SubgraphView, options: CompileOptions) -> GpuSettings:
         is_half = self._precision is Precision.LOW or (subgraph.relaxed and self._precision is Precision.NORMAL)
         is_low = options.preference == ExecutionPreference.LOW_POWER
-        return GpuSettings(half_precision=is_half, adapter=self._adapter.name, low_priority=is_low)
+        return GpuSettings(half_precision=is_half, low_priority=is_low)

@@ -42,12 +42,10 @@ class GpuSettings:
 
     Attributes:
         half_precision: whether it computes in float16.
-        adapter: part of the adapter's name; "" for the accelerator's own choice.
         low_priority: whether other work on the GPU goes first.
     """
 
     half_precision: bool = False
-    adapter: str = ""
     low_priority: bool = False
 
     def payload(self, cache: Path) -> str:
@@ -58,8 +56,6 @@ class GpuSettings:
             f'model_cache_key = "{_CACHE_NAME}"',
             "serialize_program_cache = true",
         ]
-        if self.adapter:
-            lines.append(f'preferred_device_substr = "{self.adapter}"')
         if self.low_priority:
             lines.append("priority = 1")
         return "\n".join(lines) + "\n"

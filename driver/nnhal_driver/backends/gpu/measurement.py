@@ -36,13 +36,16 @@ class Measurement:
     cpu_s: float
     difference: float
 
+    def fault(self, *, half_precision: bool) -> str:
+        """Return what is wrong with the results of the GPU, or ""."""
+        if self.difference <= _MAX_DIFFERENCE[half_precision]:  # not if it is not a number
+            return ""
+        return f"results of the GPU differ from those of the CPU by {self.difference:.1e} of the largest"
+
     def refusal(self, *, half_precision: bool) -> str:
         """Return why the subgraph belongs on the CPU, or ""."""
-        if not self.difference <= _MAX_DIFFERENCE[half_precision]:  # also if it is not a number
-            return f"results of the GPU differ from those of the CPU by {self.difference:.1e} of the largest"
-        if self.gpu_s >= self.cpu_s:
-            return f"slower on the GPU: {self}"
-        return ""
+        slower = f"slower on the GPU: {self}" if self.gpu_s >= self.cpu_s else ""
+        return self.fault(half_precision=half_precision) or slower
 
     def __str__(self) -> str:
         computing = (self.gpu_s - self.transfer_s) * 1e3

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from nnhal_driver.backends.gpu.adapters import NoAdapterError, find_adapters
+from nnhal_driver.backends.gpu.adapters import NoAdapterError
 from nnhal_driver.backends.gpu.backend import GpuAcc
 from nnhal_driver.backends.options import BackendOptions
 from nnhal_driver.backends.registry import create
 from nnhal_driver.device import Device
 
-_DRIVER = Path("/usr/lib/chromium/vk_swiftshader_icd.json")
+DRIVER = Path("/usr/lib/chromium/vk_swiftshader_icd.json")
 NAME = os.environ.get("NNHAL_TEST_GPU", "SwiftShader")
 
 
@@ -20,13 +20,21 @@ def require_software_gpu() -> None:
     """Make the GPU of the tests the one of this process and of its children. Skip the test without it."""
     pytest.importorskip("ai_edge_litert", reason="LiteRT is not installed")
     if NAME == "SwiftShader":
-        if not _DRIVER.exists():
+        if not DRIVER.exists():
             pytest.skip("there is no SwiftShader: apt-get install chromium libvulkan1")
-        os.environ["VK_DRIVER_FILES"] = str(_DRIVER)  # read once, when the first device is created
+        os.environ["VK_DRIVER_FILES"] = str(DRIVER)  # read once, when the first device is created
+    if problem := _problem():
+        pytest.skip(problem)
+
+
+@cache
+def _problem() -> str:
+    """Return why the GPU of the tests cannot be used, or ""."""
     try:
-        find_adapters()
+        gpu()
     except NoAdapterError as error:
-        pytest.skip(str(error))
+        return str(error)
+    return ""
 
 
 @cache
