@@ -54,12 +54,21 @@ def check_gpu_operation(operation: OperationView) -> None:
 
 
 @_check(
-    *(Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.MAXIMUM, Op.MINIMUM, Op.POW, Op.ABS, Op.NEG, Op.EXP, Op.LOG, Op.FLOOR),
+    *(Op.ABS, Op.NEG, Op.EXP, Op.LOG, Op.FLOOR),
     *(Op.SIN, Op.SQRT, Op.RSQRT, Op.LOGISTIC, Op.TANH, Op.RELU, Op.RELU1, Op.RELU6, Op.ELU, Op.HARD_SWISH, Op.CAST),
     *(Op.RESIZE_BILINEAR, Op.RESIZE_NEAREST_NEIGHBOR, Op.INSTANCE_NORMALIZATION, Op.MAX_POOL_2D, Op.MEAN),
 )
 def _accept(operation: OperationView, known: StaticShapes) -> None:
     """Accept all arguments."""
+
+
+@_check(Op.ADD, Op.SUB, Op.MUL, Op.DIV, Op.MAXIMUM, Op.MINIMUM, Op.POW)
+def _constant_tensors(operation: OperationView, known: StaticShapes) -> None:
+    rank = len(known.shapes[operation.operation.outputs[0]])
+    for index in operation.operation.inputs[:2]:
+        shape = known.constants.array(index).shape if index in known.constants else ()
+        if len(shape) == rank < _MAX_RANK and shape[0] > 1:
+            raise Unsupported("the GPU uses only the first part of this constant", "a constant whose first size is 1")
 
 
 @_check(Op.CONV_2D, Op.FULLY_CONNECTED)

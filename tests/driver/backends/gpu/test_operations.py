@@ -48,6 +48,23 @@ def test_every_accepted_operation_has_a_sample() -> None:
     assert accepted_operations() <= set(SAMPLES)
 
 
+@pytest.mark.parametrize("is_first", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "constant"),
+    [
+        *(((5,), (5,)), ((5,), (1,)), ((1,), (5,)), ((5,), (3, 5)), ((3, 5), (5,)), ((3, 5), (3, 5)), ((3, 5), (3, 1))),
+        *(((3, 5), (1, 5)), ((2, 3, 5), (2, 3, 5)), ((2, 3, 5), (3, 5)), ((2, 3, 5), (2, 1, 1))),
+        *(((2, 3, 4, 5), (2, 3, 4, 5)), ((2, 3, 4, 5), (3, 4, 5)), ((2, 3, 4, 5), (1, 1, 4, 1))),
+    ],
+)
+def test_constants_are_used_as_a_whole(shape: tuple[int, ...], constant: tuple[int, ...], is_first: bool) -> None:
+    operands = [float_tensor(np.random.default_rng(n).uniform(1, 2, s)) for n, s in enumerate((shape, constant))]
+    inputs = [*(reversed(operands) if is_first else operands), int32(0)]
+    model, arrays = one_operation(Case(Op.SUB, inputs, [OUT], frozenset({0 if is_first else 1})))
+    expected, actual = run(model, arrays, "CpuRef")[1], execute(prepare(model, gpu_device("CpuRef")), arrays)[1]
+    np.testing.assert_allclose(actual[0], expected[0], rtol=1e-5)
+
+
 def pooled(padding: int) -> Case:
     return Case(Op.AVERAGE_POOL_2D, [IMAGE, *map(int32, (padding, 0, 0, 0, 1, 1, 2, 2, 1))], [OUT])
 
