@@ -25,12 +25,16 @@ Call = Literal["execute", "burst", "submit"]
 CALLS: Sequence[Call] = ("execute", "burst", "submit")
 
 
-def adding_model() -> nnhal.Model:
-    """Return a model that adds constants to its input."""
+def adding_model(rank: int = 1) -> nnhal.Model:
+    """Return a model that adds constants to its input, whose last dimension has `SIZE` elements."""
     b = nnhal.ModelBuilder()
-    x = b.input(T.TENSOR_FLOAT32, [SIZE])
-    b.output(b.add(Op.ADD, x, WEIGHTS, 0, output=x.description))
+    x = b.input(T.TENSOR_FLOAT32, _shape(rank))
+    b.output(b.add(Op.ADD, x, WEIGHTS.reshape(_shape(rank)), 0, output=x.description))
     return b.build()
+
+
+def _shape(rank: int) -> tuple[int, ...]:
+    return (*[1] * (rank - 1), SIZE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +60,14 @@ class LoadClient:
 
     Attributes:
         path: how it executes.
+        rank: rank of its model.
         answers: times of its answers (`time.monotonic()`).
         failures: what ended it.
     """
 
-    def __init__(self, target: str, path: Path) -> None:
+    def __init__(self, target: str, path: Path, rank: int = 1) -> None:
         self.path = path
+        self.rank = rank
         self.answers: list[float] = []
         self.failures: list[BaseException] = []
         self._target = target
@@ -87,16 +93,16 @@ class LoadClient:
             self.failures.append(error)
 
     def _input(self) -> np.ndarray[Any, np.dtype[np.float32]]:
-        return np.full(SIZE, len(self.answers), np.float32)
+        return np.full(_shape(self.rank), len(self.answers), np.float32)
 
     def _check(self, outputs: Sequence[Any]) -> None:
-        np.testing.assert_array_equal(outputs[0], WEIGHTS + len(self.answers))
+        np.testing.assert_array_equal(outputs[0], self._input() + WEIGHTS)
         self.answers.append(time.monotonic())
 
     def _work(self) -> None:
         with ExitStack() as stack:
             device = stack.enter_context(nnhal.connect(self._target, timeout=TIMEOUT_S, transport=self.path.transport))
-            prepared = stack.enter_context(device.prepare(adding_model(), cache=True).result(TIMEOUT_S))
+            prepared = stack.enter_context(device.prepare(adding_model(self.rank), cache=True).result(TIMEOUT_S))
             execute: Callable[[Any], Any] = prepared.execute
             if self.path.call != "execute":
                 burst = stack.enter_context(prepared.burst())
@@ -110,7 +116,7 @@ class LoadClient:
         async with AsyncExitStack() as stack:
             connection = nnhal.aio.connect(self._target, timeout=TIMEOUT_S, transport=self.path.transport)
             device = await stack.enter_async_context(connection)
-            prepared = await device.prepare(adding_model(), cache=True)
+            prepared = await device.prepare(adding_model(self.rank), cache=True)
             execute: Callable[[Any], Awaitable[Any]] = prepared.execute
             if self.path.call != "execute":
                 burst = await stack.enter_async_context(prepared.burst())

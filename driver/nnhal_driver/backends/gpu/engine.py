@@ -4,6 +4,8 @@ A process has one environment, so one GPU. Several threads use it at the same ti
 """
 
 import functools
+import logging
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from nnhal.types import AnyArray
+from nnhal_driver.activity import current_record
 from nnhal_driver.backends.device_memory import DeviceBuffer, DeviceMemory
 from nnhal_driver.backends.gpu.litert_api import (
     GPU,
@@ -28,6 +31,8 @@ from nnhal_driver.backends.gpu.litert_api import (
 )
 
 Shape = tuple[int, ...]
+
+_log = logging.getLogger(__name__)
 
 _ELEMENT_TYPES = {"float32": 1, "int32": 2}
 """LiteRT's element types, by the name of the dtype."""
@@ -85,10 +90,11 @@ class GpuBuffer:
 
     Attributes:
         handle: the engine's handle.
+        generation: that of its memory when it was created.
         work: the execution that writes to it; None if the host has written it.
     """
 
-    __slots__ = ("_memory", "dtype", "handle", "nbytes", "shape", "work")
+    __slots__ = ("_memory", "dtype", "generation", "handle", "nbytes", "shape", "work")
 
     def __init__(self, memory: "GpuMemory", shape: Shape, dtype: "np.dtype[Any]", handle: Any) -> None:
         self._memory = memory
@@ -96,6 +102,7 @@ class GpuBuffer:
         self.dtype = dtype
         self.nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         self.handle = handle
+        self.generation = memory.generation
         self.work: GpuWork | None = None
 
     def __del__(self) -> None:
@@ -103,9 +110,14 @@ class GpuBuffer:
 
 
 class GpuMemory(DeviceMemory):
-    """Memory of the GPU. It keeps some buffers that are not used, because creating one takes 200 µs."""
+    """Memory of the GPU. It keeps some buffers that are not used, because creating one takes 200 µs.
+
+    Attributes:
+        generation: number of failures. Buffers from before the last one may be invalid, and are not used again.
+    """
 
     def __init__(self) -> None:
+        self.generation = 0
         self._lock = Lock()
         self._idle: dict[tuple[Shape, str], list[Any]] = {}
         self._idle_bytes = 0
@@ -142,42 +154,99 @@ class GpuMemory(DeviceMemory):
     def release(self, buffer: GpuBuffer) -> None:
         """Take back a buffer that nothing uses any more."""
         with self._lock:
-            if self._idle_bytes + buffer.nbytes <= _MAX_IDLE_BYTES:
+            is_valid = buffer.generation == self.generation
+            if is_valid and self._idle_bytes + buffer.nbytes <= _MAX_IDLE_BYTES:
                 self._idle.setdefault((buffer.shape, buffer.dtype.name), []).append(buffer.handle)
                 self._idle_bytes += buffer.nbytes
                 return
         api().library.LiteRtDestroyTensorBuffer(buffer.handle)
+
+    def discard(self) -> None:
+        """Free the buffers that are not used, and use none again that exists: the engine creates invalid ones.
+
+        It does so when there is no memory, and tells this when a buffer is copied.
+        """
+        with self._lock:
+            handles = [handle for idle in self._idle.values() for handle in idle]
+            self._idle.clear()
+            self._idle_bytes = 0
+            self.generation += 1
+        for handle in handles:
+            api().library.LiteRtDestroyTensorBuffer(handle)
 
     def copy(self, source: AnyArray | DeviceBuffer, target: AnyArray | DeviceBuffer) -> None:
         """Copy a value. A copy out of the GPU waits until the value is computed.
 
         Raises:
             LitertError: the GPU was lost.
+            MemoryError: the GPU has not enough memory.
         """
         if isinstance(source, GpuBuffer) and isinstance(target, GpuBuffer):
             self.copy(self.to_host(source), target)
         elif isinstance(target, GpuBuffer):
-            with _locked(target, WRITE) as memory:
+            with self._mapped(target, WRITE) as memory:
                 memory[...] = source
         else:
             assert isinstance(source, GpuBuffer) and isinstance(target, np.ndarray)
-            with _locked(source, READ) as memory:
+            with self._mapped(source, READ) as memory:
                 target[...] = memory
             if source.work is not None:
                 source.work.inputs = ()
 
+    @contextmanager
+    def _mapped(self, buffer: GpuBuffer, mode: int) -> Iterator[AnyArray]:
+        """Map a buffer into the memory of the host. Waits for the work that writes to it."""
+        library = api()
+        address = self._lock_buffer(buffer, mode)
+        try:
+            content = library.ffi.buffer(address, buffer.nbytes)
+            yield np.frombuffer(content, buffer.dtype).reshape(buffer.shape)
+        finally:
+            library.call("LiteRtUnlockTensorBuffer", buffer.handle)
 
-@contextmanager
-def _locked(buffer: GpuBuffer, mode: int) -> Iterator[AnyArray]:
-    """Map a buffer into the memory of the host. Waits for the work that writes to it."""
-    library = api()
-    address = library.ffi.new("void **")
-    library.call("LiteRtLockTensorBuffer", buffer.handle, address, mode)
+    def _lock_buffer(self, buffer: GpuBuffer, mode: int) -> Any:
+        """Return the address of a buffer in the memory of the host."""
+        try:
+            return lock(buffer, mode)
+        except LitertError as error:
+            self.discard()
+            raise_if_lost(error)
+            raise MemoryError(f"the GPU has no memory for a tensor of {buffer.nbytes} bytes: {error}") from error
+
+
+def lock(buffer: GpuBuffer, mode: int) -> Any:
+    """Lock a buffer, and return its address in the memory of the host.
+
+    Raises:
+        LitertError: the GPU was lost, or has not enough memory.
+    """
+    address = api().ffi.new("void **")
+    api().call("LiteRtLockTensorBuffer", buffer.handle, address, mode)
+    return address[0]
+
+
+def raise_if_lost(error: LitertError) -> None:
+    """Raise the error of a call if the GPU was lost: a copy of a new buffer fails, too.
+
+    A worker ends instead, because the engine does not open a GPU again. Its supervisor starts another one, and keeps
+    the model that it was working on from the GPU.
+
+    Raises:
+        LitertError: the GPU was lost.
+    """
+    memory = GpuMemory()
     try:
-        content = library.ffi.buffer(address[0], buffer.nbytes)
-        yield np.frombuffer(content, buffer.dtype).reshape(buffer.shape)
+        buffer = memory.acquire((1,), np.dtype(np.float32))
+        for mode in (WRITE, READ):
+            lock(buffer, mode)
+            api().call("LiteRtUnlockTensorBuffer", buffer.handle)
+    except (LitertError, MemoryError):
+        _log.error("the GPU was lost: %s", error)
+        if current_record() is not None:
+            os.abort()
+        raise error from None
     finally:
-        library.call("LiteRtUnlockTensorBuffer", buffer.handle)
+        memory.discard()
 
 
 class GpuModel:

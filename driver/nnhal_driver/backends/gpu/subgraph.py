@@ -6,7 +6,7 @@ import numpy as np
 
 from nnhal.errors import general_failure
 from nnhal_driver.backends.api import CompiledSubgraph, CompileOptions, Output, Run, Sections, SubgraphView
-from nnhal_driver.backends.gpu.engine import GpuBuffer, GpuMemory, GpuModel, GpuSettings
+from nnhal_driver.backends.gpu.engine import GpuBuffer, GpuMemory, GpuModel, GpuSettings, raise_if_lost
 from nnhal_driver.backends.gpu.litert_api import LitertError
 from nnhal_driver.backends.litert.convert import ConvertedModel, convert, static_shapes
 from nnhal_driver.backends.litert.serialization import load, save
@@ -83,6 +83,7 @@ class GpuSubgraph(CompiledSubgraph):
         try:
             self._gpu.run([inputs[position] for position in self._read], outputs)
         except LitertError as error:
+            raise_if_lost(error)
             raise general_failure(f"the GPU failed: {error}") from error
         return outputs
 

@@ -2,8 +2,8 @@
  *
  *   a  the creation of a device aborts the process
  *   h  work never ends
- *   l  the device is lost
- *   m  there is no memory
+ *   l  the device is lost; the next ones are not, because the file is removed
+ *   m  there is no memory for more than 16 MiB
  *   n  nothing is computed
  *
  * FAULT_FILE is that file, GPU_NAME the name of the GPU, and DRIVER the library of SwiftShader. */
@@ -18,6 +18,7 @@
 typedef void (*Function)(void);
 typedef Function (*Lookup)(void *, const char *);
 enum { OUT_OF_DEVICE_MEMORY = -2, INITIALIZATION_FAILED = -3, DEVICE_LOST = -4 };
+enum { MEMORY_LIMIT = 16 << 20 };
 enum { DEVICE_OFFSET = 12, NAME_OFFSET = 20, NAME_SIZE = 256, DEVICE_ID = 0xfa17 };
 
 static Lookup instance_lookup, physical_lookup, device_lookup;
@@ -42,13 +43,15 @@ static int faulty_create_device(void *gpu, const void *info, const void *allocat
 
 static int faulty_submit(void *queue, uint32_t count, const void *work, uint64_t fence) {
     int letter = fault();
-    if (letter == 'l') return DEVICE_LOST;
+    if (letter == 'l' && !unlink(FAULT_FILE)) return DEVICE_LOST;
     if (letter == 'h') for (;;) pause();
     return submit(queue, count, work, fence);
 }
 
 static int faulty_allocate(void *device, const void *info, const void *allocator, void *memory) {
-    return fault() == 'm' ? OUT_OF_DEVICE_MEMORY : allocate(device, info, allocator, memory);
+    uint64_t size = ((const uint64_t *)info)[2]; /* behind its type and the next structure */
+    if (size > MEMORY_LIMIT && fault() == 'm') return OUT_OF_DEVICE_MEMORY;
+    return allocate(device, info, allocator, memory);
 }
 
 static void faulty_dispatch(void *commands, uint32_t x, uint32_t y, uint32_t z) {

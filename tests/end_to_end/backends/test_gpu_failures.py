@@ -1,0 +1,103 @@
+"""Services whose GPU is lost, or whose workers are killed, under load: no answer is lost or wrong.
+
+NNHAL_GPU_ROUNDS is the number of rounds. Each has one loss and five kills.
+"""
+
+import os
+import random
+import signal
+from collections.abc import Iterator
+from pathlib import Path as File
+
+import pytest
+
+import nnhal
+from nnhal_service.quarantine import QuarantineFile
+from tests.concurrency import wait_until
+from tests.driver.backends.gpu import faulty_driver
+from tests.driver.backends.gpu.faulty_driver import FaultyDriver
+from tests.driver.backends.gpu.software_gpu import require_software_gpu
+from tests.end_to_end.support.load_clients import LoadClient, Path, adding_model, wait_for_answers
+from tests.end_to_end.support.service_process import Service, start_service, stop_service, worker_pids
+
+pytestmark = pytest.mark.slow
+
+ROUNDS = int(os.environ.get("NNHAL_GPU_ROUNDS", "20"))
+KILLS = 5
+TIMEOUT_S = 120
+RANK = 2
+"""Rank of the model: the GPU does not take the one of rank 1."""
+PATHS = [
+    Path(False, "auto", "execute"),
+    Path(True, "grpc", "execute"),
+    Path(False, "auto", "burst"),
+    Path(True, "grpc", "burst"),
+]
+
+
+@pytest.fixture
+def driver(tmp_path: File) -> FaultyDriver:
+    require_software_gpu()
+    return FaultyDriver(tmp_path)
+
+
+@pytest.fixture
+def service(tmp_path: File, driver: FaultyDriver) -> Iterator[Service]:
+    options = ("adapter=" + faulty_driver.NAME, "placement=always")
+    values = [word for option in options for word in ("--backend-option", f"GpuAcc.{option}")]
+    folders = {"VK_DRIVER_FILES": str(driver.manifest), "NNHAL_STATE_DIR": str(tmp_path / "state")}
+    started = start_service(tmp_path, "--backends", "GpuAcc,CpuAcc,CpuRef", *values, **folders)
+    yield started
+    assert stop_service(started) == 0
+
+
+def backends_of(service: Service) -> set[str]:
+    """Return the backends of the model of the clients, for a client that prepares it now."""
+    with nnhal.connect(service.target, timeout=TIMEOUT_S) as device:
+        prepared = device.prepare(adding_model(RANK), cache=True).result(TIMEOUT_S)
+        return {partition.backend for partition in prepared.placement.partitions}
+
+
+def starts_of(service: Service) -> int:
+    return service.log.read_text().count(" worker-started ")
+
+
+def lose_gpu(service: Service, driver: FaultyDriver) -> None:
+    """Lose the GPU of the worker with the next work for it, and wait for its successor."""
+    starts = starts_of(service)
+    driver.set_fault("l")
+    assert wait_until(lambda: starts_of(service) > starts, TIMEOUT_S)
+
+
+def test_lost_gpu_costs_a_worker_and_its_model_goes_on_without(
+    service: Service, driver: FaultyDriver, tmp_path: File
+) -> None:
+    assert backends_of(service) == {"GpuAcc"}
+    client = LoadClient(service.target, PATHS[0], RANK)
+    wait_for_answers([client])
+    lose_gpu(service, driver)
+    wait_for_answers([client])
+    client.stop()
+    assert service.logged("the GPU was lost") and service.logged("how='killed by SIGABRT'")
+    ((crash,),) = QuarantineFile(tmp_path / "state").crashes().values()
+    assert crash.backend == "GpuAcc"
+    assert backends_of(service) == {"CpuAcc"}
+
+
+@pytest.mark.nightly
+def test_no_answer_is_lost_by_kills_and_losses(service: Service, driver: FaultyDriver, tmp_path: File) -> None:
+    clients = [LoadClient(service.target, path, RANK) for path in PATHS]
+    wait_for_answers(clients)
+    for _ in range(ROUNDS):
+        assert backends_of(service) == {"GpuAcc"}
+        lose_gpu(service, driver)
+        wait_for_answers(clients)
+        QuarantineFile(tmp_path / "state").clear()
+        for _ in range(KILLS):
+            starts = starts_of(service)
+            os.kill(random.choice(worker_pids(service.process.pid)), signal.SIGKILL)
+            assert wait_until(lambda: starts_of(service) > starts, TIMEOUT_S)  # noqa: B023
+            wait_for_answers(clients)
+    print(f"\n{sum(len(client.answers) for client in clients)} answers")
+    for client in clients:
+        client.stop()
