@@ -180,6 +180,11 @@ class Hostile(Backend):
         capabilities: Mapping[str, bool] = self.act("capabilities", {"Quiet": True})
         return capabilities
 
+    def memory_bytes(self) -> int:
+        """Return some bytes."""
+        used: int = self.act("memory_bytes", 1000)
+        return used
+
     def hardware(self) -> Mapping[str, str]:
         """Return one fact."""
         hardware: Mapping[str, str] = self.act("hardware", {"color": "quiet"})

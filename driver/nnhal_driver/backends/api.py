@@ -44,7 +44,7 @@ keep working. A new major version may break them. Each addition is listed here a
 stops_between_operations, and a factory that takes `BackendOptions`; create_memory_manager, `CompileOptions.memory`
 and `MemoryManager.on_allocate`; `CompileOptions.reserve`; creator, output_shapes and create_workload_factory of
 `PerOperationBackend`; `CompiledSubgraph.device_operands` and `Run.defer`; create_profiling_context and
-`Profile.execution`; `Backend.hardware`.
+`Profile.execution`; `Backend.hardware` and `memory_bytes`.
 """
 
 
@@ -442,6 +442,13 @@ class Backend(ABC):
         The host reads it once, after the creation of the backend. `nnhal info` shows it.
         """
         return {}
+
+    def memory_bytes(self) -> int:
+        """Return the bytes that its models use in memory of its hardware, which is not the machine's (optional, 1.2).
+
+        Called for each snapshot of the metrics.
+        """
+        return 0
 
     def extensions(self) -> Sequence[Extension]:
         """Return the vendor extensions with operations that it supports (optional)."""

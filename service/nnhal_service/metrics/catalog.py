@@ -150,6 +150,11 @@ NAMED_MODELS = _gauge(
 BATCHES = _counter("nnhal_batches", "Batches of several executions of a model by name.", "model", "version")
 BATCHED = _counter("nnhal_batched_calls", "Executions that were in such a batch.", "model", "version")
 MEMORY = _gauge("nnhal_memory_bytes", "Memory in use.", "kind")
+BACKEND_MEMORY = _gauge(
+    "nnhal_backend_memory_bytes",
+    "Memory of accelerators that models use, as it counts against their limits.",
+    *("device", "backend"),
+)
 MEMORY_LIMIT = _gauge("nnhal_memory_limit_bytes", "Memory that clients may use in all.")
 WORKERS = _gauge("nnhal_workers", "Workers by state.", "state")
 FLEET_MEMBERS = _gauge("nnhal_fleet_members", "Members of the fleet that this service knows, with itself.", "state")

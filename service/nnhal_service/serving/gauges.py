@@ -12,6 +12,7 @@ from nnhal.types import HAL_VERSION
 from nnhal.version import __version__, find_revision
 from nnhal_cache.errors import CacheError
 from nnhal_cache.store import Store
+from nnhal_driver.backends.boundary.answers import memory_bytes
 from nnhal_driver.device import Device
 from nnhal_driver.quarantine import Quarantine
 from nnhal_service.identity.authentication import Authentication
@@ -73,8 +74,10 @@ class Gauges:
             snapshot.add(catalog.IN_PROGRESS, device.running_preparations, device.name, "preparation")
             snapshot.add(catalog.QUEUED, device.queued_executions, device.name, "execution")
             snapshot.add(catalog.QUEUED, device.queued_preparations, device.name, "preparation")
-        for backend in dict.fromkeys(backend.id for device in self._devices for backend in device.backends):
-            snapshot.add(catalog.QUARANTINED, self._quarantine.count(backend), backend)
+            for backend in device.backends:
+                snapshot.add(catalog.BACKEND_MEMORY, memory_bytes(backend), device.name, backend.id)
+        for id_ in dict.fromkeys(backend.id for device in self._devices for backend in device.backends):
+            snapshot.add(catalog.QUARANTINED, self._quarantine.count(id_), id_)
         snapshot.add(catalog.BUILD, 1, __version__, find_revision(), str(HAL_VERSION))
         self._collect_process(snapshot)
 

@@ -17,7 +17,8 @@ from nnhal.types import Model, OperandType, OperationType
 from nnhal.v1 import prepared_model_pb2
 from nnhal_driver.backends.api import CompiledSubgraph, CompileOptions, SubgraphView
 from nnhal_driver.backends.reference.backend import CpuRef
-from nnhal_driver.quarantine import HARMLESS, Verdict
+from nnhal_driver.device import Device
+from nnhal_driver.quarantine import HARMLESS, NoQuarantine, Verdict
 from nnhal_service import log
 from nnhal_service.identity.tokens import create_token
 from nnhal_service.metrics import calls
@@ -34,6 +35,7 @@ from nnhal_service.sessions.limits import Limits
 from nnhal_service.settings import Settings
 from tests.concurrency import run_concurrently, wait_until
 from tests.driver.blocking_backend import TIMEOUT_S, TWICE
+from tests.driver.hostile_backend import Hostile
 from tests.end_to_end.support.raw_client import open_raw_session
 from tests.service.repository.model_files import adding_to_items, put
 
@@ -91,6 +93,7 @@ OF_WASTE = {"nnhal_wasted_seconds"}
 OF_DAMAGE = {"nnhal_cache_damaged"}
 OF_WORKERS = {"nnhal_workers", "nnhal_worker_restarts", "nnhal_suspect_models"}
 OF_QUARANTINE = {"nnhal_quarantined_models"}
+OF_BACKENDS = {"nnhal_backend_memory_bytes"}
 OF_BOUNDS = {"nnhal_metrics_overflow"}
 OF_FLEET = {"nnhal_fleet_members"}
 OF_NAMES = {"nnhal_named_models", "nnhal_batches", "nnhal_batched_calls"}
@@ -110,6 +113,7 @@ def test_each_metric_has_a_test() -> None:
         OF_DAMAGE,
         OF_WORKERS,
         OF_QUARANTINE,
+        OF_BACKENDS,
         OF_BOUNDS,
         OF_SHARE,
         OF_SHADOW,
@@ -214,6 +218,14 @@ def test_quarantine_is_shown(server: Server) -> None:
     snapshot = Snapshot()
     gauges.collect(snapshot)
     assert snapshot.values["nnhal_quarantined_models"] == {("CpuRef",): 1}
+
+
+def test_memory_of_backends_is_shown(server: Server) -> None:
+    device = Device("npu", [Hostile()])
+    gauges = Gauges(server.sessions, Limits(), server.quota, server.store, [device], NoQuarantine())
+    snapshot = Snapshot()
+    gauges.collect(snapshot)
+    assert snapshot.values["nnhal_backend_memory_bytes"] == {("npu", "Hostile"): 1000}
 
 
 def test_calls_that_are_refused_count(server: Server) -> None:

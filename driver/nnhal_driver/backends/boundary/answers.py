@@ -127,6 +127,18 @@ def hardware(backend: Backend) -> Mapping[str, str]:
     return valid
 
 
+def memory_bytes(backend: Backend) -> int:
+    """Return the bytes that a backend uses in the memory of its hardware; 0 if it fails or gives an invalid answer."""
+    try:
+        used: object = call(backend, "memory_bytes", backend.memory_bytes)
+    except (HalError, MemoryError):
+        return 0
+    if isinstance(used, int) and 0 <= used < 2**63:
+        return used
+    invalid_answer(backend, "memory_bytes", f"returned {describe(used)}; expected a number of bytes")
+    return 0
+
+
 def performance(backend: Backend) -> PerformanceInfo:
     """Return the performance that a backend states; that of the CPU if it fails or gives an invalid answer."""
     try:

@@ -43,7 +43,8 @@ class GpuAcc(Backend):
     Args:
         options: options of the operator. `adapter`: part of the name of a GPU; by default the first one that is not
             imitated in software. `precision`: normal computes in half precision where the model allows it, low always,
-            high never. `placement`: measured takes what the GPU computes faster than the CPU, always takes all.
+            high never. `memory_bytes`: memory that its models may use, by default all of the GPU. `placement`: measured
+            takes what the GPU computes faster than the CPU, always takes all.
 
     Raises:
         NoAdapterError: there is no such GPU, it fails, or this process uses another one.
@@ -58,11 +59,13 @@ class GpuAcc(Backend):
         options = options or BackendOptions({})
         name, self._precision = options.text("adapter"), options.precision
         self._placement = options.text("placement", _MEASURED, choices=(_MEASURED, _ALWAYS))
+        limit = options.integer("memory_bytes", 0, minimum=0)
+        options.exclude_from_cache_key("memory_bytes")
         require_engine()
         self._selection = select_adapter(name)
         self._adapter = self._selection.adapter
         claim_adapter(self._adapter)
-        self._memory = GpuMemory()
+        self._memory = GpuMemory(limit or self._adapter.memory_bytes)
 
     def supports(self, operation: OperationView) -> Support:
         """Support float operations of known shapes."""
@@ -99,6 +102,10 @@ class GpuAcc(Backend):
     def fingerprint(self) -> str:
         """Return the version of the engine, the GPU and its driver: compiled programs are for these."""
         return f"LiteRT {engine_version()}, {self._adapter.name} {self._adapter.driver}"
+
+    def memory_bytes(self) -> int:
+        """Return the bytes in the memory of the GPU that its models use."""
+        return self._memory.budget.used
 
     def hardware(self) -> Mapping[str, str]:
         """Return the GPU, its driver, memory and precision, the figures of its trial, and GPUs that failed theirs."""

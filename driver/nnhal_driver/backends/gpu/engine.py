@@ -6,6 +6,7 @@ A process has one environment, so one GPU. Several threads use it at the same ti
 import functools
 import logging
 import os
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from nnhal_driver.backends.gpu.litert_api import (
     LitertError,
     api,
 )
+from nnhal_driver.backends.gpu.memory_budget import MemoryBudget
 
 Shape = tuple[int, ...]
 
@@ -112,11 +114,16 @@ class GpuBuffer:
 class GpuMemory(DeviceMemory):
     """Memory of the GPU. It keeps some buffers that are not used, because creating one takes 200 µs.
 
+    Args:
+        limit: bytes that models may use.
+
     Attributes:
+        budget: the memory that models use.
         generation: number of failures. Buffers from before the last one may be invalid, and are not used again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = sys.maxsize) -> None:
+        self.budget = MemoryBudget(limit)
         self.generation = 0
         self._lock = Lock()
         self._idle: dict[tuple[Shape, str], list[Any]] = {}

@@ -32,7 +32,9 @@ class GpuSubgraph(CompiledSubgraph):
         shapes: shapes of its inputs.
 
     Raises:
-        HalError: GENERAL_FAILURE: the accelerator does not take all operations.
+        HalError: GENERAL_FAILURE: the accelerator does not take all operations; or what `CompileOptions.reserve`
+            raises.
+        MemoryError: the GPU has not enough memory for the model, whose need is estimated from its tensors.
     """
 
     copies_inputs = True  # into the memory of the GPU
@@ -53,6 +55,8 @@ class GpuSubgraph(CompiledSubgraph):
                 programs, sections = _split(sections)
                 self.model, self.shapes = load(sections, options.reserve)
             options.check()
+            size = self.model.engine_bytes
+            self._reservations = options.reserve(size), memory.budget.reserve(size)
             self._gpu = GpuModel(self.model.file.source, settings, programs)
         except (Unsupported, LitertError) as error:
             raise general_failure(f"GpuAcc cannot compile {subgraph.graph.name}: {error}") from error

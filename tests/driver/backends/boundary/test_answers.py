@@ -15,7 +15,7 @@ from nnhal.types import ExtensionOperandTypeInformation as TypeInformation
 from nnhal.types import OperandType as T
 from nnhal_driver.backends import registry
 from nnhal_driver.backends.api import Support
-from nnhal_driver.backends.boundary.answers import fingerprint, performance
+from nnhal_driver.backends.boundary.answers import fingerprint, memory_bytes, performance
 from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.backends.registry import Registration
 from nnhal_driver.backends.report import CandidateState
@@ -258,6 +258,11 @@ def test_hardware_is_reported_as_far_as_it_is_text(answer: object, known: object
     plugins = registry.SearchResult((Registration("Hostile", lambda *_: backend),))
     (report, *_) = registry.assemble(["Hostile"], plugins).reports
     assert report.hardware == known
+
+
+@pytest.mark.parametrize(("answer", "known"), [(5, 5), (0, 0), (-1, 0), (2**63, 0), ("5", 0), (None, 0)])
+def test_memory_is_a_number_of_bytes(answer: object, known: int) -> None:
+    assert memory_bytes(Hostile({"memory_bytes": returns(answer)})) == known
 
 
 @pytest.mark.parametrize("error", [SystemExit, GeneratorExit, ValueError])
