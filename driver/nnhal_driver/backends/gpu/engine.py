@@ -39,6 +39,9 @@ _log = logging.getLogger(__name__)
 _ELEMENT_TYPES = {"float32": 1, "int32": 2}
 """LiteRT's element types, by the name of the dtype."""
 _CACHE_NAME = "program"
+_compiling = Lock()
+"""Held while a model is compiled. If the first ones are compiled at once, the engine opens the GPU for each, and then
+mixes their buffers up, so that results are wrong."""
 _MAX_IDLE_BYTES = 64 << 20
 """Size of the buffers that are kept for the next execution."""
 
@@ -282,7 +285,8 @@ class GpuModel:
             cache = Path(folder, f"{_CACHE_NAME}_mldrift_program_cache.bin")
             if programs:
                 cache.write_bytes(programs)
-            self._compile(settings, Path(folder))
+            with _compiling:
+                self._compile(settings, Path(folder))
             self.programs = cache.read_bytes() if cache.exists() else b""
         self.has_reused_programs = bool(programs) and self.programs == programs
         if not library.get("LiteRtCompiledModelIsNonCpuFullyAccelerated", self._compiled, kind="bool"):
