@@ -29,7 +29,9 @@ COPY deploy/container/healthcheck /opt/nnhal/bin/healthcheck
 RUN rm -rf /opt/nnhal/lib/python3*/site-packages/*/tests /opt/nnhal/lib/python3*/site-packages/numpy/*/tests
 
 FROM ${BASE}
-RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends python3 \
+# For GpuAcc: --build-arg GPU_PACKAGES=libvulkan1, for Intel and AMD "libvulkan1 mesa-vulkan-drivers" (docs/gpu.md).
+ARG GPU_PACKAGES=
+RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends python3 ${GPU_PACKAGES} \
     && rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/log/* /usr/share/doc/* \
     && mkdir -p /etc/nnhal /var/lib/nnhal && chmod 1777 /var/lib/nnhal
 COPY --from=build /opt/nnhal /opt/nnhal

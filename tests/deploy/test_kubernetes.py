@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from nnhal.services import SERVICES
+from nnhal_driver.backends.registry import registered_ids
 from nnhal_service.metrics.catalog import METRICS
 from nnhal_service.settings import Settings
 from tests.deploy.helm import run_helm
@@ -21,12 +22,14 @@ OPTIONS = {
     "serviceMonitor.authorization.secretName=observer,prometheusRule.enabled=true,autoscaling.enabled=true,"
     "ingress.enabled=true,ingress.host=nnhal.example,ingress.tlsSecretName=outer,"
     "jwt.issuer=https://issuer.example,jwt.audience=nnhal,jwt.keysSecretName=keys",
+    "gpu": "gpu.resource=nvidia.com/gpu,gpu.count=2,gpu.runtimeClassName=nvidia,gpu.groups={44,105}",
     "minimum": "http.enabled=false,persistence.enabled=false,networkPolicy.enabled=false,"
     "podDisruptionBudget.enabled=false,topologySpread=null",
 }
 WRONG = {
     "replica=3": "additional properties 'replica' not allowed",
     "service.type=Anything": "value must be one of",
+    "gpu.resource=GPU": "does not match pattern",
     "image.digest=sha256:1": "does not match pattern",
     "ingress.enabled=true": "ingress.tlsSecretName: gRPC needs TLS at an Ingress",
     "jwt.issuer=https://a.example,jwt.audience=b": "jwt.keysUrl or jwt.keysSecretName: the keys of the issuer",
@@ -97,6 +100,19 @@ def test_encrypted_services_are_checked_over_their_unix_socket() -> None:
     (container,) = the("StatefulSet", resources)["spec"]["template"]["spec"]["containers"]
     assert container["readinessProbe"]["exec"]["command"] == ["healthcheck", "nnhal.v1.Device"]
     assert "NNHAL_INSECURE" not in [variable["name"] for variable in container["env"]]
+
+
+@pytest.mark.slow
+def test_pods_get_a_gpu() -> None:
+    resources = parsed(helm("template", "nnhal", CHART, "--set", OPTIONS["gpu"]))
+    pod = the("StatefulSet", resources)["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["resources"]["limits"] == {"memory": "4Gi", "nvidia.com/gpu": 2}
+    assert container["resources"]["requests"] == {"cpu": "1", "memory": "1Gi"}
+    assert pod["runtimeClassName"] == "nvidia" and pod["securityContext"]["supplementalGroups"] == [44, 105]
+    variables = {variable["name"]: variable["value"] for variable in container["env"]}
+    assert "graphics" in variables["NVIDIA_DRIVER_CAPABILITIES"].split(",")
+    assert set(variables["NNHAL_BACKENDS"].split(",")) <= set(registered_ids())
 
 
 @pytest.mark.slow
