@@ -20,7 +20,7 @@ from nnhal_driver.backends.gpu.engine import GpuMemory, GpuSettings
 from nnhal_driver.backends.gpu.measurement import measure
 from nnhal_driver.backends.gpu.operations import check_gpu_operation
 from nnhal_driver.backends.gpu.subgraph import GpuSubgraph
-from nnhal_driver.backends.gpu.trial import select_adapter
+from nnhal_driver.backends.gpu.trial import shared_selection
 from nnhal_driver.backends.litert.convert import check_operation
 from nnhal_driver.backends.litert.engine import engine_version, require_engine
 from nnhal_driver.backends.litert.shape_analysis import Unsupported
@@ -62,7 +62,7 @@ class GpuAcc(Backend):
         limit = options.integer("memory_bytes", 0, minimum=0)
         options.exclude_from_cache_key("memory_bytes")
         require_engine()
-        self._selection = select_adapter(name)
+        self._selection = shared_selection(name)
         self._adapter = self._selection.adapter
         claim_adapter(self._adapter)
         self._memory = GpuMemory(limit or self._adapter.memory_bytes)

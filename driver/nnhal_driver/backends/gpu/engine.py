@@ -31,6 +31,7 @@ from nnhal_driver.backends.gpu.litert_api import (
     api,
 )
 from nnhal_driver.backends.gpu.memory_budget import MemoryBudget
+from nnhal_driver.backends.gpu.shared_answer import LAST_SELECTION
 
 Shape = tuple[int, ...]
 
@@ -252,6 +253,7 @@ def raise_if_lost(error: LitertError) -> None:
             api().call("LiteRtUnlockTensorBuffer", buffer.handle)
     except (LitertError, MemoryError):
         _log.error("the GPU was lost: %s", error)
+        LAST_SELECTION.forget()
         if current_record() is not None:
             os.abort()
         raise error from None

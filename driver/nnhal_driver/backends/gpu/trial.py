@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,12 @@ from nnhal_driver.backends.api import CompileOptions
 from nnhal_driver.backends.gpu.adapters import Adapter, NoAdapterError
 from nnhal_driver.backends.gpu.engine import GpuMemory, GpuSettings
 from nnhal_driver.backends.gpu.measurement import Measurement, measure
+from nnhal_driver.backends.gpu.shared_answer import LAST_SELECTION
 from nnhal_driver.backends.gpu.subgraph import GpuSubgraph
 from nnhal_driver.graph import build_graphs, subgraph_view
 
 _COMMAND = ("-P", "-m", "nnhal_driver.backends.gpu")
-_TIMEOUT_S = 60.0
+_TIMEOUT_S = 40.0
 _USED = re.compile("Selected adapter: (.*?), arch=")
 """Line of the engine's log that names the GPU it uses."""
 
@@ -39,6 +40,25 @@ class Selection:
     adapter: Adapter
     trial: Measurement
     left_out: Mapping[str, str]
+
+
+def shared_selection(name: str) -> Selection:
+    """Return what `select_adapter` has returned to this process or to another one of the service in the last minute.
+
+    Raises:
+        NoAdapterError: there is none.
+    """
+
+    def select() -> dict[str, object]:
+        try:
+            return asdict(select_adapter(name))
+        except NoAdapterError as error:
+            return {"problem": str(error)}
+
+    answer = LAST_SELECTION.get(name, select)
+    if problem := answer.get("problem"):
+        raise NoAdapterError(problem)
+    return Selection(Adapter(**answer["adapter"]), Measurement(**answer["trial"]), answer["left_out"])
 
 
 def select_adapter(name: str) -> Selection:
