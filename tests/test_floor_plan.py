@@ -34,6 +34,7 @@ USERS = {
     "client/nnhal/tflite/operators/": "converters of TFLite's operators, a list of its own",
     "client/nnhal/tflite/call.py": "the interface of these converters",
     "driver/nnhal_driver/backends/gpu/operations.py": "what the GPU accelerator takes of the converted ones",
+    "driver/nnhal_driver/backends/gpu/trial.py": "the model that a GPU is tried with",
     "driver/nnhal_driver/performance/benchmark_models.py": "models for benchmarks",
     "driver/nnhal_driver/performance/operation_models.py": "models for benchmarks of single operations",
 }

@@ -28,8 +28,8 @@ _USED = re.compile("Selected adapter: (.*?), arch=")
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
-    """Selected GPU.
+class SelectedAdapter:
+    """GPU that has passed its trial.
 
     Attributes:
         adapter: the GPU.
@@ -42,7 +42,7 @@ class Selection:
     left_out: Mapping[str, str]
 
 
-def shared_selection(name: str) -> Selection:
+def shared_selection(name: str) -> SelectedAdapter:
     """Return what `select_adapter` has returned to this process or to another one of the service in the last minute.
 
     Raises:
@@ -58,10 +58,10 @@ def shared_selection(name: str) -> Selection:
     answer = LAST_SELECTION.get(name, select)
     if problem := answer.get("problem"):
         raise NoAdapterError(problem)
-    return Selection(Adapter(**answer["adapter"]), Measurement(**answer["trial"]), answer["left_out"])
+    return SelectedAdapter(Adapter(**answer["adapter"]), Measurement(**answer["trial"]), answer["left_out"])
 
 
-def select_adapter(name: str) -> Selection:
+def select_adapter(name: str) -> SelectedAdapter:
     """Return the first GPU that passes its trial, of those that `matching_adapters` returns for a name.
 
     Raises:
@@ -76,7 +76,7 @@ def select_adapter(name: str) -> Selection:
         if "trial" in answers:
             trial = Measurement(**answers["trial"])
             if not (fault := trial.fault(half_precision=False)):
-                return Selection(adapter, trial, left_out)
+                return SelectedAdapter(adapter, trial, left_out)
             failure = f"failed: {fault}"
         left_out[adapter.name] = f"the trial of the GPU {adapter.name} {failure}"
 

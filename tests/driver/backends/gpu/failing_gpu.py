@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from nnhal.types import AnyArray
 from nnhal_driver.activity import TABLE_BYTES, ActivityTable, Stage
 from nnhal_driver.backends.gpu.engine import GpuMemory
 from nnhal_driver.backends.gpu.trial import run_trial
@@ -34,7 +35,7 @@ def main(folder: str) -> None:
     run_trial()
     memory = GpuMemory()
 
-    def sum_of(array: np.ndarray) -> Callable[[], float]:  # type: ignore[type-arg]
+    def sum_of(array: AnyArray) -> Callable[[], float]:
         return lambda: float(memory.to_host(memory.to_own(array)).sum())
 
     driver.set_fault("m")

@@ -10,7 +10,7 @@ import numpy as np
 
 from nnhal_driver.backends.gpu.engine import GpuMemory, GpuSettings
 from nnhal_driver.backends.gpu.subgraph import GpuSubgraph
-from tests.driver.backends.gpu.test_backend import IMAGE, OPTIONS, convolution, view_of
+from tests.driver.backends.gpu.models import IMAGE, OPTIONS, convolution, view_of
 from tests.driver.one_operation import execute, prepare
 
 COUNT = 4

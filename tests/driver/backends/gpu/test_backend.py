@@ -10,39 +10,19 @@ from nnhal import ModelBuilder
 from nnhal.types import AnyArray, Model
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
-from nnhal_driver.backends.api import CompileOptions, SubgraphView
 from nnhal_driver.backends.gpu import engine
 from nnhal_driver.backends.gpu.measurement import Measurement, measure
 from nnhal_driver.backends.gpu.subgraph import GpuSubgraph
-from nnhal_driver.graph import build_graphs, subgraph_view
+from tests.driver.backends.gpu.models import IMAGE, OPTIONS, convolution, view_of
 from tests.driver.backends.gpu.software_gpu import gpu, gpu_device, require_software_gpu
-from tests.driver.backends.litert.support.models import one_operation
-from tests.driver.backends.litert.support.samples import Case
-from tests.driver.one_operation import execute, float_tensor, int32, prepare, tensor
+from tests.driver.one_operation import execute, prepare, tensor
 
 OUT = tensor(T.TENSOR_FLOAT32)
-OPTIONS = CompileOptions(preference=1)
 
 
 @pytest.fixture(autouse=True)
 def _software_gpu() -> None:
     require_software_gpu()
-
-
-def convolution(seed: int = 0) -> Model:
-    random = np.random.default_rng(seed)
-    image = float_tensor(random.standard_normal((1, 8, 8, 4)))
-    weights, bias = float_tensor(random.standard_normal((4, 3, 3, 4))), float_tensor(random.standard_normal(4))
-    case = Case(Op.CONV_2D, [image, weights, bias, *map(int32, (1, 1, 1, 1))], [OUT], frozenset({1, 2}))
-    return one_operation(case)[0]
-
-
-IMAGE = np.random.default_rng(1).standard_normal((1, 8, 8, 4)).astype(np.float32)
-
-
-def view_of(model: Model) -> SubgraphView:
-    graph = build_graphs(model)[0]
-    return subgraph_view(graph, range(len(graph.operations)), relaxed=False)
 
 
 def compiled(model: Model) -> GpuSubgraph:

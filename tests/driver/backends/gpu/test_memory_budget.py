@@ -14,8 +14,8 @@ from nnhal_driver.backends.gpu.subgraph import GpuSubgraph
 from nnhal_driver.backends.options import BackendOptions
 from nnhal_driver.backends.registry import create
 from nnhal_driver.device import Device
+from tests.driver.backends.gpu.models import IMAGE, OPTIONS, convolution, view_of
 from tests.driver.backends.gpu.software_gpu import NAME, require_software_gpu
-from tests.driver.backends.gpu.test_backend import IMAGE, OPTIONS, convolution, view_of
 from tests.driver.one_operation import execute, prepare
 
 

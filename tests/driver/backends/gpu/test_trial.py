@@ -6,7 +6,7 @@ import pytest
 
 from nnhal_driver.backends.gpu import trial
 from nnhal_driver.backends.gpu.adapters import Adapter, NoAdapterError
-from nnhal_driver.backends.gpu.trial import Selection, run_trial, select_adapter
+from nnhal_driver.backends.gpu.trial import SelectedAdapter, run_trial, select_adapter
 from tests.driver.backends.gpu import faulty_driver
 from tests.driver.backends.gpu.faulty_driver import FaultyDriver
 from tests.driver.backends.gpu.software_gpu import DRIVER, NAME, gpu, require_software_gpu
@@ -49,7 +49,7 @@ def test_named_gpu_is_used(faulty: FaultyDriver, monkeypatch: pytest.MonkeyPatch
             assert name in select_adapter(name).adapter.name
 
 
-def tried(code: str, monkeypatch: pytest.MonkeyPatch) -> Selection:
+def tried(code: str, monkeypatch: pytest.MonkeyPatch) -> SelectedAdapter:
     """Return the selection if processes of trials run other code, after a definition of their GPUs and arguments."""
     adapters = [asdict(Adapter(name, "5.0", 1 << 30, is_software=False, id=name)) for name in ("first", "second")]
     start = f"""
