@@ -44,12 +44,16 @@ def driver(tmp_path: File) -> FaultyDriver:
 
 @pytest.fixture
 def service(tmp_path: File, driver: FaultyDriver) -> Iterator[Service]:
+    started = start(tmp_path, driver)
+    yield started
+    assert stop_service(started) == 0
+
+
+def start(tmp_path: File, driver: FaultyDriver) -> Service:
     options = ("adapter=" + faulty_driver.NAME, "placement=always")
     values = [word for option in options for word in ("--backend-option", f"GpuAcc.{option}")]
     folders = {"VK_DRIVER_FILES": str(driver.manifest), "NNHAL_STATE_DIR": str(tmp_path / "state")}
-    started = start_service(tmp_path, "--backends", "GpuAcc,CpuAcc,CpuRef", *values, **folders)
-    yield started
-    assert stop_service(started) == 0
+    return start_service(tmp_path, "--backends", "GpuAcc,CpuAcc,CpuRef", *values, **folders)
 
 
 def backends_of(service: Service) -> set[str]:
@@ -86,6 +90,16 @@ def test_lost_gpu_costs_a_worker_and_its_model_goes_on_without(
     ((crash,),) = QuarantineFile(tmp_path / "state").crashes().values()
     assert crash.backend == "GpuAcc"
     assert backends_of(service) == {"CpuAcc"}
+
+
+def test_service_starts_without_a_gpu_that_aborts(driver: FaultyDriver, tmp_path: File) -> None:
+    driver.set_fault("a")
+    service = start(tmp_path, driver)
+    assert backends_of(service) == {"CpuAcc"}
+    with nnhal.connect(service.target) as device:
+        (reason,) = (backend.reason for backend in device.backends() if backend.id == "GpuAcc")
+    assert f"the trial of the GPU {faulty_driver.NAME} failed: killed by SIGABRT" in reason
+    assert stop_service(service) == 0
 
 
 @pytest.mark.nightly

@@ -1,6 +1,7 @@
 """Trials of GPUs: each runs a tiny model in a process of its own. One that aborts, hangs or is wrong is not used."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -22,6 +23,8 @@ from nnhal_driver.backends.gpu.subgraph import GpuSubgraph
 from nnhal_driver.graph import build_graphs, subgraph_view
 
 _COMMAND = ("-P", "-m", "nnhal_driver.backends.gpu")
+_DRIVERS = "VK_DRIVER_FILES"
+"""Variable with the drivers that the loader of Vulkan uses instead of those that are installed."""
 _TIMEOUT_S = 40.0
 _USED = re.compile("Selected adapter: (.*?), arch=")
 """Line of the engine's log that names the GPU it uses."""
@@ -55,7 +58,8 @@ def shared_selection(name: str) -> SelectedAdapter:
         except NoAdapterError as error:
             return {"problem": str(error)}
 
-    answer = LAST_SELECTION.get(name, select)
+    drivers = os.environ.get(_DRIVERS, "")  # services with several ones may have been forked from one process
+    answer = LAST_SELECTION.get(f"{name} {drivers}", select)
     if problem := answer.get("problem"):
         raise NoAdapterError(problem)
     return SelectedAdapter(Adapter(**answer["adapter"]), Measurement(**answer["trial"]), answer["left_out"])
