@@ -89,10 +89,11 @@ class GpuBuffer:
 
     Attributes:
         handle: the engine's handle.
+        lock: guards copies, because the engine maps a buffer for one thread at a time.
         work: the execution that writes to it; None if the host has written it.
     """
 
-    __slots__ = ("_memory", "dtype", "handle", "nbytes", "shape", "work")
+    __slots__ = ("_memory", "dtype", "handle", "lock", "nbytes", "shape", "work")
 
     def __init__(self, memory: "GpuMemory", shape: Shape, dtype: "np.dtype[Any]", handle: Any) -> None:
         self._memory = memory
@@ -100,6 +101,7 @@ class GpuBuffer:
         self.dtype = dtype
         self.nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         self.handle = handle
+        self.lock = Lock()
         self.work: GpuWork | None = None
 
     def __del__(self) -> None:
@@ -165,10 +167,23 @@ class GpuMemory(DeviceMemory):
                 memory[...] = source
         else:
             assert isinstance(source, GpuBuffer) and isinstance(target, np.ndarray)
-            with _locked(source, READ) as memory:
+            with source.lock, _locked(source, READ) as memory:
                 target[...] = memory
             if source.work is not None:
                 source.work.inputs = ()
+
+    def keep(self, buffer: DeviceBuffer) -> bool:
+        """Wait until a value is computed, and return True.
+
+        Events of the engine do not wait for the GPU. A copy of another tensor does, because all work is in one queue.
+        """
+        assert isinstance(buffer, GpuBuffer)
+        with _locked(self.acquire((1,), buffer.dtype), READ):
+            pass
+        api().call("LiteRtClearTensorBufferEvent", buffer.handle)  # so that no reader changes the buffer
+        if buffer.work is not None:
+            buffer.work.inputs = ()
+        return True
 
 
 @contextmanager

@@ -23,10 +23,18 @@ def require_software_gpu() -> None:
         if not _DRIVER.exists():
             pytest.skip("there is no SwiftShader: apt-get install chromium libvulkan1")
         os.environ["VK_DRIVER_FILES"] = str(_DRIVER)  # read once, when the first device is created
+    if problem := _problem():
+        pytest.skip(problem)
+
+
+@cache
+def _problem() -> str:
+    """Return why there is no GPU, or ""."""
     try:
         find_adapters()
     except NoAdapterError as error:
-        pytest.skip(str(error))
+        return str(error)
+    return ""
 
 
 @cache

@@ -2,16 +2,29 @@
 
 import gc
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 
 import numpy as np
 import pytest
 
 from nnhal import ModelBuilder
-from nnhal.types import AnyArray, Model
+from nnhal.types import (
+    AnyArray,
+    BufferDesc,
+    BufferRole,
+    BufferToken,
+    DataLocation,
+    Memory,
+    Model,
+    Request,
+    RequestArgument,
+    ReturnedPool,
+)
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
 from nnhal_driver.backends.api import CompileOptions, SubgraphView
 from nnhal_driver.backends.gpu import engine
+from nnhal_driver.backends.gpu.litert_api import READ
 from nnhal_driver.backends.gpu.measurement import Measurement, measure
 from nnhal_driver.backends.gpu.subgraph import GpuSubgraph
 from nnhal_driver.graph import build_graphs, subgraph_view
@@ -116,6 +129,69 @@ def test_values_stay_on_the_gpu_between_partitions(monkeypatch: pytest.MonkeyPat
     result = memory.to_host(second.compute(middle)[0])
     assert copies == [(np.ndarray, engine.GpuBuffer), (engine.GpuBuffer, np.ndarray)]
     np.testing.assert_allclose(result, run_on_gpu(second, run_on_gpu(first, IMAGE)))
+
+
+class Locks:
+    """Sizes of the tensors that the engine maps for the host: to read them, and to write them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.read: list[int] = []
+        self.written: list[int] = []
+        lock = engine._locked
+
+        def recorded(buffer: engine.GpuBuffer, mode: int) -> AbstractContextManager[AnyArray]:
+            (self.read if mode == READ else self.written).append(buffer.nbytes)
+            return lock(buffer, mode)
+
+        monkeypatch.setattr(engine, "_locked", recorded)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.read.clear()
+        self.written.clear()
+
+
+@pytest.mark.parametrize("placement", ["always", "measured"])
+def test_chain_through_a_buffer_moves_no_tensor_to_the_host(monkeypatch: pytest.MonkeyPatch, placement: str) -> None:
+    monkeypatch.setattr(Measurement, "refusal", lambda self, half_precision: "")
+    device = gpu_device("CpuRef", placement=placement)
+    first, second = (prepare(convolution(seed), device).prepared_model for seed in (1, 2))
+    assert first is not None and second is not None
+    buffer = device.allocate(BufferDesc(), (first, second), (BufferRole(1, 0),), (BufferRole(0, 0),))
+    size, locks = IMAGE.nbytes, Locks(monkeypatch)
+    image, token = RequestArgument(False, DataLocation(0, 0, size)), BufferToken(buffer.token)
+    output = RequestArgument(False, DataLocation(1, 0, 0))
+    for value in (IMAGE, 2 * IMAGE):
+        request = Request((image,), (output,), (Memory.of(value), token))
+        first.execute_synchronously(request)
+        assert (locks.written, locks.read) == ([size], [4])  # the read of one element waits for the GPU
+        locks.clear()
+        whole = RequestArgument(False, DataLocation(0))
+        result = second.execute_synchronously(Request((whole,), (output,), (token, ReturnedPool())))
+        assert (locks.written, locks.read) == ([], [size])
+        middle = run_on_gpu(compiled(convolution(1)), value)
+        np.testing.assert_array_equal(buffer.read().view(np.float32), middle.reshape(-1))
+        (data,) = result.returned
+        assert data is not None
+        expected = run_on_gpu(compiled(convolution(2)), middle)
+        np.testing.assert_allclose(data.view(np.float32), expected.reshape(-1), rtol=1e-5)
+        locks.clear()
+
+
+def test_concurrent_readers_of_a_buffer_agree() -> None:
+    memory, subgraph = gpu()._memory, compiled(convolution())
+    (value,) = subgraph.compute([memory.to_own(IMAGE)])
+    assert memory.keep(value)
+    expected, after = memory.to_host(value), run_on_gpu(subgraph, memory.to_host(value))
+
+    def read(number: int) -> None:
+        if number % 2:
+            np.testing.assert_array_equal(memory.to_host(value), expected)
+        else:
+            np.testing.assert_array_equal(memory.to_host(subgraph.compute([value])[0]), after)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(read, range(40)))
 
 
 def test_buffers_are_used_again_when_their_execution_is_done() -> None:
