@@ -5,9 +5,11 @@ A process has one environment, so one GPU. Several threads use it at the same ti
 
 import functools
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -76,12 +78,31 @@ def environment() -> Any:
 
 
 class GpuWork:
-    """An execution on the GPU. It keeps its inputs, which must not be used for others, until an output is copied."""
+    """An execution on the GPU. It keeps its inputs, which must not be used for others, until it is known to be done.
 
-    __slots__ = ("inputs",)
+    Args:
+        model: the model that is executed.
+        inputs: its inputs.
 
-    def __init__(self, inputs: Sequence["GpuBuffer"]) -> None:
-        self.inputs = inputs
+    Attributes:
+        pending_s: usual seconds until it is done, with the work that it waits for; 0 when it is done.
+    """
+
+    __slots__ = ("_inputs", "_measured", "_started", "pending_s")
+
+    def __init__(self, model: "GpuModel", inputs: Sequence["GpuBuffer"]) -> None:
+        ahead_s = max((buffer.pending_s for buffer in inputs), default=0.0)
+        self._inputs = inputs
+        self._measured = None if ahead_s else model
+        self._started = time.perf_counter()
+        self.pending_s = ahead_s + model.usual_s
+
+    def end(self) -> None:
+        """Note that the work is done."""
+        if self._measured is not None:
+            self._measured.usual_s = min(self._measured.usual_s, time.perf_counter() - self._started)
+        self._measured, self._inputs = None, ()
+        self.pending_s = 0.0
 
 
 class GpuBuffer:
@@ -103,6 +124,11 @@ class GpuBuffer:
         self.handle = handle
         self.lock = Lock()
         self.work: GpuWork | None = None
+
+    @property
+    def pending_s(self) -> float:
+        """Usual seconds until its value is computed; infinite if they were never measured."""
+        return self.work.pending_s if self.work is not None else 0.0
 
     def __del__(self) -> None:
         self._memory.release(self)
@@ -170,7 +196,7 @@ class GpuMemory(DeviceMemory):
             with source.lock, _locked(source, READ) as memory:
                 target[...] = memory
             if source.work is not None:
-                source.work.inputs = ()
+                source.work.end()
 
     def keep(self, buffer: DeviceBuffer) -> bool:
         """Wait until a value is computed, and return True.
@@ -182,7 +208,7 @@ class GpuMemory(DeviceMemory):
             pass
         api().call("LiteRtClearTensorBufferEvent", buffer.handle)  # so that no reader changes the buffer
         if buffer.work is not None:
-            buffer.work.inputs = ()
+            buffer.work.end()
         return True
 
 
@@ -210,6 +236,7 @@ class GpuModel:
     Attributes:
         programs: the compiled programs.
         has_reused_programs: whether the accelerator had to compile nothing.
+        usual_s: shortest measured duration of an execution; infinite without one.
 
     Raises:
         LitertError: the accelerator does not take the whole model, or fails to compile it.
@@ -220,6 +247,7 @@ class GpuModel:
         self._model: Any = None
         self._compiled: Any = None
         self._lock = Lock()
+        self.usual_s = inf
         self._source = source  # the engine does not copy it
         with tempfile.TemporaryDirectory(prefix="nnhal-gpu-") as folder:
             cache = Path(folder, f"{_CACHE_NAME}_mldrift_program_cache.bin")
@@ -262,7 +290,7 @@ class GpuModel:
         with self._lock:
             arguments = (self._compiled, 0, len(inputs), read, len(outputs), written)
             library.get("LiteRtRunCompiledModelAsync", *arguments, kind="bool")
-        work = GpuWork(inputs)
+        work = GpuWork(self, inputs)
         for buffer in outputs:
             buffer.work = work
 

@@ -14,6 +14,8 @@ from nnhal_driver.backends.litert.shape_analysis import Unsupported
 from nnhal_driver.operations.call import Shape
 
 _COUNT_BYTES = 8
+_MAX_PENDING_S = 0.02
+"""Work that an execution may have started and not waited for. To wait takes 0.1 ms, in which the GPU has no work."""
 _FLOAT32 = np.dtype(np.float32)
 
 
@@ -67,8 +69,15 @@ class GpuSubgraph(CompiledSubgraph):
         return Sections(len(programs).to_bytes(_COUNT_BYTES) + programs + sections.model, sections.data)
 
     def execute(self, inputs: Sequence[GpuBuffer], outputs: Sequence[Output], run: Run) -> None:
-        """Start the execution on the GPU. The copies of its outputs wait for it."""
+        """Start the execution on the GPU. The copies of its outputs wait for it.
+
+        The engine cannot stop what it has started, so this waits first for an input that takes long.
+        """
         run.check()
+        for position in self._read:
+            if inputs[position].pending_s > _MAX_PENDING_S:
+                self._memory.keep(inputs[position])
+                run.check()
         for output, value in zip(outputs, self.compute(inputs), strict=True):
             output.write(value, keep=True)
         run.defer(lambda: None)  # so that the copies do not hold the slot of the execution

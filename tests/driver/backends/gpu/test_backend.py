@@ -3,11 +3,13 @@
 import gc
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from typing import Any
 
 import numpy as np
 import pytest
 
 from nnhal import ModelBuilder
+from nnhal.errors import HalError
 from nnhal.types import (
     AnyArray,
     BufferDesc,
@@ -27,7 +29,14 @@ from nnhal_driver.backends.gpu import engine
 from nnhal_driver.backends.gpu.litert_api import READ
 from nnhal_driver.backends.gpu.measurement import Measurement, measure
 from nnhal_driver.backends.gpu.subgraph import GpuSubgraph
+from nnhal_driver.compilation import cost
+from nnhal_driver.execution.execution_call import ExecutionCall
+from nnhal_driver.execution.plan import Intermediate, RunContext
+from nnhal_driver.execution.prepared_model import PreparedModel
+from nnhal_driver.execution.returned_values import DEFAULT_CONFIG, returned_request
 from nnhal_driver.graph import build_graphs, subgraph_view
+from nnhal_driver.scheduling.cancellation import Cancellation
+from nnhal_driver.scheduling.deadline import NO_DEADLINE
 from tests.driver.backends.gpu.software_gpu import gpu, gpu_device, require_software_gpu
 from tests.driver.backends.litert.support.models import one_operation
 from tests.driver.backends.litert.support.samples import Case
@@ -192,6 +201,64 @@ def test_concurrent_readers_of_a_buffer_agree() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(read, range(40)))
+
+
+def chain(length: int) -> Model:
+    builder = ModelBuilder()
+    value = builder.input(T.TENSOR_FLOAT32, (1, 8, 8, 4))
+    for _ in range(length):
+        value = builder.add(Op.TANH, value, output=tensor(T.TENSOR_FLOAT32, (1, 8, 8, 4)))
+    builder.output(value)
+    return builder.build()
+
+
+def run_chain(model: PreparedModel, call: ExecutionCall) -> AnyArray | None:
+    request = returned_request(model, [IMAGE], [IMAGE.shape])
+    return model.execute_valid(request, DEFAULT_CONFIG, call).returned[0]
+
+
+def test_cancelled_execution_stops_between_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost, "LONG_STEPS", 1)
+    model = prepare(chain(4), gpu_device("CpuRef")).prepared_model
+    assert model is not None and len(model.plan.nodes) == 4
+    call, runs, run = ExecutionCall(), list[int](), engine.GpuModel.run
+
+    def counted(self: engine.GpuModel, *arguments: Any) -> None:
+        runs.append(1)
+        run(self, *arguments)
+        call.cancellation.cancel()
+
+    monkeypatch.setattr(engine.GpuModel, "run", counted)
+    with pytest.raises(HalError, match="cancelled"):
+        run_chain(model, call)
+    assert len(runs) == 1
+    result = run_chain(model, ExecutionCall())
+    expected = np.tanh(np.tanh(np.tanh(np.tanh(IMAGE))))
+    assert result is not None
+    np.testing.assert_allclose(result.view(np.float32), expected.reshape(-1), atol=1e-5)
+    assert len(runs) == 5
+
+
+@pytest.mark.parametrize(("usual_s", "waits"), [(1e-3, 0), (15e-3, 1), (1.0, 3)])
+def test_parts_wait_for_as_much_work_as_was_measured(
+    monkeypatch: pytest.MonkeyPatch, usual_s: float, waits: int
+) -> None:
+    memory, parts = gpu()._memory, [compiled(chain(1)) for _ in range(4)]
+    kept, keep = list[engine.GpuBuffer](), engine.GpuMemory.keep
+
+    def counted(self: engine.GpuMemory, value: engine.GpuBuffer) -> bool:
+        kept.append(value)
+        return keep(self, value)
+
+    monkeypatch.setattr(engine.GpuMemory, "keep", counted)
+    values: list[Any] = [memory.to_own(IMAGE)]
+    for part in parts:
+        part._gpu.usual_s = usual_s
+        output = Intermediate(IMAGE.shape)
+        part.execute(values, [output], RunContext(NO_DEADLINE, Cancellation(), 0))
+        values = [output.value]
+        part._gpu.usual_s = usual_s
+    assert len(kept) == waits
 
 
 def test_buffers_are_used_again_when_their_execution_is_done() -> None:
