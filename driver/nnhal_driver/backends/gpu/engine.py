@@ -6,10 +6,9 @@ A process has one environment, so one GPU. Several threads use it at the same ti
 import functools
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
+from math import inf, prod
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -120,7 +119,7 @@ class GpuBuffer:
         self._memory = memory
         self.shape = shape
         self.dtype = dtype
-        self.nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        self.nbytes = prod(shape) * dtype.itemsize
         self.handle = handle
         self.lock = Lock()
         self.work: GpuWork | None = None
@@ -148,9 +147,8 @@ class GpuMemory(DeviceMemory):
         Raises:
             MemoryError: the GPU has not enough memory.
         """
-        key = (shape, dtype.name)
         with self._lock:
-            if idle := self._idle.get(key):
+            if idle := self._idle.get((shape, dtype.char)):
                 buffer = GpuBuffer(self, shape, dtype, idle.pop())
                 self._idle_bytes -= buffer.nbytes
                 return buffer
@@ -158,7 +156,7 @@ class GpuMemory(DeviceMemory):
         type_ = library.ffi.new("LiteRtTensorType *")
         type_.element_type, type_.rank = _ELEMENT_TYPES[dtype.name], len(shape)
         type_.dimensions[0 : len(shape)] = shape
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        size = prod(shape) * dtype.itemsize
         try:
             handle = library.get("LiteRtCreateManagedTensorBuffer", environment(), PACKED_WEBGPU, type_, size)
         except LitertError as error:
@@ -175,7 +173,7 @@ class GpuMemory(DeviceMemory):
         """Take back a buffer that nothing uses any more."""
         with self._lock:
             if self._idle_bytes + buffer.nbytes <= _MAX_IDLE_BYTES:
-                self._idle.setdefault((buffer.shape, buffer.dtype.name), []).append(buffer.handle)
+                self._idle.setdefault((buffer.shape, buffer.dtype.char), []).append(buffer.handle)
                 self._idle_bytes += buffer.nbytes
                 return
         api().library.LiteRtDestroyTensorBuffer(buffer.handle)
@@ -189,12 +187,11 @@ class GpuMemory(DeviceMemory):
         if isinstance(source, GpuBuffer) and isinstance(target, GpuBuffer):
             self.copy(self.to_host(source), target)
         elif isinstance(target, GpuBuffer):
-            with _locked(target, WRITE) as memory:
-                memory[...] = source
+            _transfer(target, np.ascontiguousarray(source), WRITE)
         else:
             assert isinstance(source, GpuBuffer) and isinstance(target, np.ndarray)
-            with source.lock, _locked(source, READ) as memory:
-                target[...] = memory
+            with source.lock:
+                _transfer(source, target, READ)
             if source.work is not None:
                 source.work.end()
 
@@ -204,23 +201,21 @@ class GpuMemory(DeviceMemory):
         Events of the engine do not wait for the GPU. A copy of another tensor does, because all work is in one queue.
         """
         assert isinstance(buffer, GpuBuffer)
-        with _locked(self.acquire((1,), buffer.dtype), READ):
-            pass
+        _transfer(self.acquire((1,), buffer.dtype), np.empty(1, buffer.dtype), READ)
         api().call("LiteRtClearTensorBufferEvent", buffer.handle)  # so that no reader changes the buffer
         if buffer.work is not None:
             buffer.work.end()
         return True
 
 
-@contextmanager
-def _locked(buffer: GpuBuffer, mode: int) -> Iterator[AnyArray]:
-    """Map a buffer into the memory of the host. Waits for the work that writes to it."""
+def _transfer(buffer: GpuBuffer, array: AnyArray, mode: int) -> None:
+    """Copy a buffer to a contiguous array, or in mode WRITE from it. A read waits until the value is computed."""
     library = api()
     address = library.ffi.new("void **")
     library.call("LiteRtLockTensorBuffer", buffer.handle, address, mode)
     try:
-        content = library.ffi.buffer(address[0], buffer.nbytes)
-        yield np.frombuffer(content, buffer.dtype).reshape(buffer.shape)
+        source, target = (array, address[0]) if mode == WRITE else (address[0], array)
+        library.ffi.memmove(target, source, buffer.nbytes)
     finally:
         library.call("LiteRtUnlockTensorBuffer", buffer.handle)
 

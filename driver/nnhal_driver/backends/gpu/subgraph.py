@@ -12,6 +12,7 @@ from nnhal_driver.backends.litert.convert import ConvertedModel, convert, static
 from nnhal_driver.backends.litert.serialization import load, save
 from nnhal_driver.backends.litert.shape_analysis import Unsupported
 from nnhal_driver.operations.call import Shape
+from nnhal_driver.scheduling.paced_check import proceed
 
 _COUNT_BYTES = 8
 _MAX_PENDING_S = 0.02
@@ -80,7 +81,7 @@ class GpuSubgraph(CompiledSubgraph):
                 run.check()
         for output, value in zip(outputs, self.compute(inputs), strict=True):
             output.write(value, keep=True)
-        run.defer(lambda: None)  # so that the copies do not hold the slot of the execution
+        run.defer(proceed)  # so that the copies do not hold the slot of the execution
 
     def compute(self, inputs: Sequence[GpuBuffer]) -> list[GpuBuffer]:
         """Start an execution. Return its outputs, whose values are there when they are copied.

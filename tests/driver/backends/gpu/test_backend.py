@@ -2,7 +2,6 @@
 
 import gc
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -140,19 +139,19 @@ def test_values_stay_on_the_gpu_between_partitions(monkeypatch: pytest.MonkeyPat
     np.testing.assert_allclose(result, run_on_gpu(second, run_on_gpu(first, IMAGE)))
 
 
-class Locks:
-    """Sizes of the tensors that the engine maps for the host: to read them, and to write them."""
+class Transfers:
+    """Sizes of the tensors that the host reads out of the GPU, and of those that it writes."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.read: list[int] = []
         self.written: list[int] = []
-        lock = engine._locked
+        transfer = engine._transfer
 
-        def recorded(buffer: engine.GpuBuffer, mode: int) -> AbstractContextManager[AnyArray]:
+        def recorded(buffer: engine.GpuBuffer, array: AnyArray, mode: int) -> None:
             (self.read if mode == READ else self.written).append(buffer.nbytes)
-            return lock(buffer, mode)
+            transfer(buffer, array, mode)
 
-        monkeypatch.setattr(engine, "_locked", recorded)
+        monkeypatch.setattr(engine, "_transfer", recorded)
 
     def clear(self) -> None:
         """Forget all."""
@@ -167,24 +166,24 @@ def test_chain_through_a_buffer_moves_no_tensor_to_the_host(monkeypatch: pytest.
     first, second = (prepare(convolution(seed), device).prepared_model for seed in (1, 2))
     assert first is not None and second is not None
     buffer = device.allocate(BufferDesc(), (first, second), (BufferRole(1, 0),), (BufferRole(0, 0),))
-    size, locks = IMAGE.nbytes, Locks(monkeypatch)
+    size, transfers = IMAGE.nbytes, Transfers(monkeypatch)
     image, token = RequestArgument(False, DataLocation(0, 0, size)), BufferToken(buffer.token)
     output = RequestArgument(False, DataLocation(1, 0, 0))
     for value in (IMAGE, 2 * IMAGE):
         request = Request((image,), (output,), (Memory.of(value), token))
         first.execute_synchronously(request)
-        assert (locks.written, locks.read) == ([size], [4])  # the read of one element waits for the GPU
-        locks.clear()
+        assert (transfers.written, transfers.read) == ([size], [4])  # the read of one element waits for the GPU
+        transfers.clear()
         whole = RequestArgument(False, DataLocation(0))
         result = second.execute_synchronously(Request((whole,), (output,), (token, ReturnedPool())))
-        assert (locks.written, locks.read) == ([], [size])
+        assert (transfers.written, transfers.read) == ([], [size])
         middle = run_on_gpu(compiled(convolution(1)), value)
         np.testing.assert_array_equal(buffer.read().view(np.float32), middle.reshape(-1))
         (data,) = result.returned
         assert data is not None
         expected = run_on_gpu(compiled(convolution(2)), middle)
         np.testing.assert_allclose(data.view(np.float32), expected.reshape(-1), rtol=1e-5)
-        locks.clear()
+        transfers.clear()
 
 
 def test_concurrent_readers_of_a_buffer_agree() -> None:
