@@ -16,6 +16,7 @@ from nnhal_driver.backends.device_memory import DeviceBuffer, DeviceMemory, Devi
 from nnhal_driver.backends.layout import Layout, Relayout
 from nnhal_driver.execution.buffer import BufferOutput
 from nnhal_driver.execution.profiling import PartitionProfile, SpanRecorder
+from nnhal_driver.execution.request_binding import RegionOutput
 from nnhal_driver.graph import Graph
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import NO_DEADLINE, Deadline
@@ -180,11 +181,15 @@ class DeviceOutput(_ConvertedOutput[DeviceMemory, DeviceBuffer]):
 
     def deliver(self) -> None:
         """Copy the value into an output of the subgraph. That of a buffer may stay in this memory."""
-        value = self.value
-        if isinstance(self._output, BufferOutput) and value is not None and self.form.keep(value):
-            self._output.write(DeviceValue(self.form, value))
-        elif not isinstance(self._output, _Temporary) and (array := self.in_model_layout()) is not None:
-            self._output.write(array, keep=True)
+        value, output = self.value, self._output
+        if value is None or isinstance(output, _Temporary):
+            return
+        if isinstance(output, BufferOutput) and self.form.keep(value):
+            output.write(DeviceValue(self.form, value))
+        elif isinstance(output, RegionOutput) and (view := output.view(value.shape, value.dtype)) is not None:
+            self.form.copy(value, view)
+        elif (array := self.in_model_layout()) is not None:
+            output.write(array, keep=True)
 
     def in_model_layout(self) -> AnyArray | None:
         """Return the value in memory of the host."""
@@ -308,7 +313,8 @@ class Plan:
     @cached_property
     def copies_inputs(self) -> bool:
         """True if each input is read only once, by a backend that copies it before it looks at a value."""
-        return self._only is not None and self._only[0].copies_inputs
+        node = self.nodes[0] if len(self.nodes) == 1 else None
+        return isinstance(node, PartitionNode) and node.compiled.copies_inputs and not node.compiled.layouts
 
     @cached_property
     def memories(self) -> frozenset[DeviceMemory]:

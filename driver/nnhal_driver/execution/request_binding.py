@@ -6,6 +6,7 @@ directly into their region.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,6 +48,17 @@ class RegionOutput:
         if self.shape.is_sufficient:
             self._region[: array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
             self._written = array.nbytes
+
+    def view(self, shape: tuple[int, ...], dtype: "np.dtype[Any]") -> AnyArray | None:
+        """Return the region as an array that a value can be copied to; None if only `write` can take it."""
+        size = prod(shape) * dtype.itemsize
+        if shape != self.declared or size > self._region.size:
+            return None
+        array = self._region[:size].view(dtype).reshape(shape)
+        if not array.flags.aligned:
+            return None
+        self._written = size
+        return array
 
     @property
     def data(self) -> Bytes:

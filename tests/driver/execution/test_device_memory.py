@@ -310,6 +310,29 @@ def test_values_of_buffers_stay_if_the_memory_keeps_them(queue: Queue, keeps: bo
         assert memory.take_copies() == ["in", "out"]
 
 
+@pytest.mark.parametrize(("offset", "is_direct"), [(0, True), (4, True), (2, False)])
+def test_outputs_are_copied_into_their_region_if_it_is_aligned(queue: Queue, offset: int, is_direct: bool) -> None:
+    backend = Accelerator(queue, [Op.RELU])
+    targets: list[AnyArray] = []
+    copy = backend.memory.copy
+
+    def recorded(source: AnyArray | DeviceBuffer, target: AnyArray | DeviceBuffer) -> None:
+        if isinstance(target, np.ndarray):
+            targets.append(target)
+        copy(source, target)
+
+    backend.memory.copy = recorded  # type: ignore[method-assign]
+    with unmerged(backend) as device:
+        model = prepare(chain(Op.RELU), device).prepared_model
+        assert model is not None and model.plan.copies_inputs == OnDevice.copies_inputs
+        region = np.zeros(4, np.float32)
+        given, wanted = (RequestArgument(False, DataLocation(i, (0, offset)[i], 8)) for i in (0, 1))
+        pools = (Memory.of(X), Memory.of(region, writable=True))
+        assert model.execute_synchronously(Request((given,), (wanted,), pools)).output_sufficient_size
+        np.testing.assert_array_equal(region.view(np.uint8)[offset : offset + 8].view(np.float32), X + 1)
+        assert np.shares_memory(targets[0], region) == is_direct
+
+
 def test_failure_of_the_device_leaves_a_buffer_uninitialized(queue: Queue) -> None:
     backend = Accelerator(queue, [Op.RELU])
     backend.memory.keeps = True
