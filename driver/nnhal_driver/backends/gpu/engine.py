@@ -30,8 +30,8 @@ from nnhal_driver.backends.gpu.litert_api import (
 
 Shape = tuple[int, ...]
 
-_ELEMENT_TYPES = {"float32": 1, "int32": 2}
-"""LiteRT's element types, by the name of the dtype."""
+_FLOAT32 = 1
+"""LiteRT's element type of all buffers."""
 _CACHE_NAME = "program"
 _MAX_IDLE_BYTES = 64 << 20
 """Size of the buffers that are kept for the next execution."""
@@ -108,6 +108,8 @@ class GpuBuffer:
     """Tensor in the memory of the GPU, see `DeviceBuffer`. The last reference returns it to its memory.
 
     Attributes:
+        dtype: float32, or float16 for a tensor that the host has in float16. The GPU has all of them in float32.
+        nbytes: size in the memory of the GPU.
         handle: the engine's handle.
         lock: guards copies, because the engine maps a buffer for one thread at a time.
         work: the execution that writes to it; None if the host has written it.
@@ -119,7 +121,7 @@ class GpuBuffer:
         self._memory = memory
         self.shape = shape
         self.dtype = dtype
-        self.nbytes = prod(shape) * dtype.itemsize
+        self.nbytes = _size(shape)
         self.handle = handle
         self.lock = Lock()
         self.work: GpuWork | None = None
@@ -154,9 +156,9 @@ class GpuMemory(DeviceMemory):
                 return buffer
         library = api()
         type_ = library.ffi.new("LiteRtTensorType *")
-        type_.element_type, type_.rank = _ELEMENT_TYPES[dtype.name], len(shape)
+        type_.element_type, type_.rank = _FLOAT32, len(shape)
         type_.dimensions[0 : len(shape)] = shape
-        size = prod(shape) * dtype.itemsize
+        size = _size(shape)
         try:
             handle = library.get("LiteRtCreateManagedTensorBuffer", environment(), PACKED_WEBGPU, type_, size)
         except LitertError as error:
@@ -187,11 +189,15 @@ class GpuMemory(DeviceMemory):
         if isinstance(source, GpuBuffer) and isinstance(target, GpuBuffer):
             self.copy(self.to_host(source), target)
         elif isinstance(target, GpuBuffer):
-            _transfer(target, np.ascontiguousarray(source), WRITE)
+            _transfer(target, np.ascontiguousarray(source, np.float32), WRITE)
         else:
             assert isinstance(source, GpuBuffer) and isinstance(target, np.ndarray)
+            array = target if target.dtype == np.float32 else np.empty(target.shape, np.float32)
             with source.lock:
-                _transfer(source, target, READ)
+                _transfer(source, array, READ)
+            if array is not target:
+                with np.errstate(over="ignore"):
+                    target[...] = array
             if source.work is not None:
                 source.work.end()
 
@@ -201,11 +207,15 @@ class GpuMemory(DeviceMemory):
         Events of the engine do not wait for the GPU. A copy of another tensor does, because all work is in one queue.
         """
         assert isinstance(buffer, GpuBuffer)
-        _transfer(self.acquire((1,), buffer.dtype), np.empty(1, buffer.dtype), READ)
+        _transfer(self.acquire((1,), buffer.dtype), np.empty(1, np.float32), READ)
         api().call("LiteRtClearTensorBufferEvent", buffer.handle)  # so that no reader changes the buffer
         if buffer.work is not None:
             buffer.work.end()
         return True
+
+
+def _size(shape: Shape) -> int:
+    return prod(shape) * np.dtype(np.float32).itemsize
 
 
 def _transfer(buffer: GpuBuffer, array: AnyArray, mode: int) -> None:

@@ -43,8 +43,10 @@ def check_gpu_operation(operation: OperationView) -> None:
     for index in (*operation.operation.inputs, *operation.operation.outputs):
         if index in known.constants or operands[index].lifetime == OperandLifeTime.NO_VALUE:
             continue
-        if operands[index].type != OperandType.TENSOR_FLOAT32:
-            raise Unsupported("the GPU computes TENSOR_FLOAT32 only", "TENSOR_FLOAT32")
+        if operands[index].type not in (OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16):
+            raise Unsupported("the GPU computes TENSOR_FLOAT32 and TENSOR_FLOAT16 only", "TENSOR_FLOAT32")
+        if operands[index].type == OperandType.TENSOR_FLOAT16 and operation.type == Op.CAST:
+            raise Unsupported("the GPU does not round to TENSOR_FLOAT16", "TENSOR_FLOAT32")
         shape = known.shapes.get(index)
         if shape is None or index in known.varying:
             raise Unsupported("the shapes are not known before execution", "operands with known dimensions")

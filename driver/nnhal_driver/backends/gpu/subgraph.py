@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from nnhal.errors import general_failure
+from nnhal.types import DTYPES
 from nnhal_driver.backends.api import CompiledSubgraph, CompileOptions, Output, Run, Sections, SubgraphView
 from nnhal_driver.backends.gpu.engine import GpuBuffer, GpuMemory, GpuModel, GpuSettings
 from nnhal_driver.backends.gpu.litert_api import LitertError
+from nnhal_driver.backends.gpu.widening import widen
 from nnhal_driver.backends.litert.convert import ConvertedModel, convert, static_shapes
 from nnhal_driver.backends.litert.serialization import load, save
 from nnhal_driver.backends.litert.shape_analysis import Unsupported
@@ -17,7 +17,6 @@ from nnhal_driver.scheduling.paced_check import proceed
 _COUNT_BYTES = 8
 _MAX_PENDING_S = 0.02
 """Work that an execution may have started and not waited for. To wait takes 0.1 ms, in which the GPU has no work."""
-_FLOAT32 = np.dtype(np.float32)
 
 
 class GpuSubgraph(CompiledSubgraph):
@@ -60,6 +59,10 @@ class GpuSubgraph(CompiledSubgraph):
         except (Unsupported, LitertError) as error:
             raise general_failure(f"GpuAcc cannot compile {subgraph.graph.name}: {error}") from error
         self._memory = memory
+        self._forms = [
+            (shape, DTYPES[subgraph.graph.operands[operand].type])
+            for operand, (_, shape) in zip(subgraph.outputs, self.model.outputs, strict=True)
+        ]
         self._read = [position for position, tensor in enumerate(self.model.inputs) if tensor is not None]
         self.device_operands = dict.fromkeys((*subgraph.inputs, *subgraph.outputs), memory)
 
@@ -89,7 +92,7 @@ class GpuSubgraph(CompiledSubgraph):
         Raises:
             HalError: GENERAL_FAILURE: the GPU was lost.
         """
-        outputs = [self._memory.acquire(shape, _FLOAT32) for _, shape in self.model.outputs]
+        outputs = [self._memory.acquire(*form) for form in self._forms]
         try:
             self._gpu.run([inputs[position] for position in self._read], outputs)
         except LitertError as error:
@@ -98,6 +101,7 @@ class GpuSubgraph(CompiledSubgraph):
 
 
 def _convert(subgraph: SubgraphView, options: CompileOptions) -> tuple[ConvertedModel, tuple[Shape, ...]]:
+    subgraph = widen(subgraph)
     shapes = static_shapes(subgraph)
     if shapes is None:
         raise Unsupported("shapes that are known before execution are needed")
