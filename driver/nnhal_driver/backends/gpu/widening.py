@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from nnhal.types import AnyArray, OperandLifeTime, OperandType, Subgraph
+from nnhal.types import AnyArray, OperandType, Subgraph
 from nnhal_driver.backends.litert.shape_analysis import analyze_shapes
 from nnhal_driver.graph import Graph, SubgraphView
 
@@ -18,7 +18,6 @@ def widen(view: SubgraphView) -> SubgraphView:
     """Return a subgraph with float32 in place of float16; the same one if it has no float16.
 
     The engine's conversions at the ends would run on the CPU. Values within the subgraph are not rounded to float16.
-    Results of operations on constants become constants, because DEQUANTIZE has no counterpart in float32.
     """
     graph, known = view.graph, analyze_shapes(view.graph)
     used = {i for each in view.operations for i in (*each.operation.inputs, *each.operation.outputs)}
@@ -27,17 +26,12 @@ def widen(view: SubgraphView) -> SubgraphView:
     operands, constants = list(graph.operands), dict[int, AnyArray]()
     for i in used:
         operand = operands[i]
-        lifetime = OperandLifeTime.CONSTANT_COPY if i in known.constants else operand.lifetime
         type_, dimensions = _WIDER.get(operand.type, operand.type), known.shapes.get(i, operand.dimensions)
-        operands[i] = replace(operand, type=type_, dimensions=dimensions, lifetime=lifetime)
-        if i in known.constants:
-            array = known.constants.array(i)
-            constants[i] = array.astype(np.float32) if array.dtype == np.float16 else array
-    operations = [each.operation for each in view.operations if each.index not in known.constants.folded]
-    wide = Graph(
-        graph.number,
-        Subgraph(tuple(operands), tuple(operations), view.inputs, view.outputs),
-        constants,
-        check=graph.check,
-    )
+        operands[i] = replace(operand, type=type_, dimensions=dimensions)
+        if i in graph.constants:
+            array = graph.constants[i]
+            constants[i] = array.astype(np.float32) if type_ != operand.type else array
+    operations = tuple(each.operation for each in view.operations)
+    subgraph = Subgraph(tuple(operands), operations, view.inputs, view.outputs)
+    wide = Graph(graph.number, subgraph, constants, check=graph.check)
     return SubgraphView(wide, wide.operations, view.inputs, view.outputs, view.relaxed)
