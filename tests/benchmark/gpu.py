@@ -1,13 +1,15 @@
 """GpuAcc: executions by the driver against the engine's C API alone and against CpuAcc, and warm starts.
 
-`python -m tests.benchmark.gpu --adapter NAME` measures float models that it makes (MobileNet v2 and a network for
-super-resolution, with batches of 1 and 8), and the float models of ../shared/models. Each round measures all paths one
-after the other. `--generated` leaves out ../shared, `--memory` prints the memory of the GPU that nvidia-smi shows.
+`python -m tests.benchmark.gpu --adapter NAME` measures float models that it makes (a single convolution, MobileNet v2
+and a network for super-resolution, with batches of 1 and 8), and the float models of ../shared/models. Each round
+measures all paths one after the other. `--generated` leaves out ../shared, `--tiny` all but the convolution, and
+`--memory` prints the memory of the GPU that nvidia-smi shows.
 """
 
 import argparse
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from queue import SimpleQueue
 
 import numpy as np
@@ -19,6 +21,7 @@ from nnhal.enums import FusedActivationFunc
 from nnhal.types import (
     AnyArray,
     DataLocation,
+    ExecutionConfig,
     ExecutionPreference,
     Memory,
     Model,
@@ -33,9 +36,12 @@ from nnhal.types import OperationType as Op
 from nnhal_driver.backends import registry
 from nnhal_driver.backends.api import Backend, CompileOptions
 from nnhal_driver.backends.gpu.backend import GpuAcc
+from nnhal_driver.backends.gpu.engine import GpuMemory
+from nnhal_driver.backends.gpu.litert_api import READ, WRITE, api
 from nnhal_driver.backends.gpu.subgraph import GpuSubgraph
 from nnhal_driver.backends.options import BackendOptions
 from nnhal_driver.device import Device
+from nnhal_driver.execution.execution_call import ExecutionCall
 from nnhal_driver.graph import build_graphs, subgraph_view
 from nnhal_driver.preparation.outcome import Outcome
 from tests.benchmark.figures import Figure, model_path
@@ -132,8 +138,16 @@ def super_resolution(batch: int, size: int = 128, blocks: int = 16) -> Model:
     return network.build()
 
 
+def convolution() -> Model:
+    """Return a single small convolution, whose call is all that takes time."""
+    network = Network((1, 8, 8, 4))
+    network.convolve(4, 3)
+    return network.build()
+
+
 def models(with_shared: bool) -> Iterator[tuple[str, Model]]:
-    """Yield the names and the models."""
+    """Yield the names and the models, the smallest first."""
+    yield "convolution", convolution()
     for batch in (1, 8):
         yield f"MobileNet v2, batch {batch}", mobilenet(batch)
         yield f"super-resolution, batch {batch}", super_resolution(batch)
@@ -157,16 +171,48 @@ class Prepared:
         pools = [Memory.of(array.tobytes()) for array in inputs]
         arguments = [RequestArgument(False, DataLocation(i, 0, array.nbytes)) for i, array in enumerate(inputs)]
         results = (RequestArgument(False, DataLocation(len(pools))),) * len(self.model.outputs)
-        self._request = Request(tuple(arguments), results, (*pools, ReturnedPool()))
+        self._config = ExecutionConfig()
+        self._request = self.model.validate(Request(tuple(arguments), results, (*pools, ReturnedPool())), self._config)
 
     def __call__(self) -> object:
-        return self.model.execute_synchronously(self._request)
+        return self.model.execute_valid(self._request, self._config, ExecutionCall())
 
     @property
     def placement(self) -> str:
         """The number of operations on each backend."""
         backends = [operation.backend for operation in self.model.placement.operations]
         return ", ".join(f"{backends.count(name)} {name}" for name in dict.fromkeys(backends))
+
+
+class EngineCalls:
+    """An execution by the functions of the C API and nothing else, with buffers that are used again."""
+
+    def __init__(self, compiled: GpuSubgraph, memory: GpuMemory, inputs: Sequence[AnyArray]) -> None:
+        self._compiled = compiled._gpu._compiled
+        self._inputs = [(memory.to_own(array), array) for array in inputs]
+        shapes = [shape for _, shape in compiled.model.outputs]
+        self._outputs = [(memory.acquire(shape, np.dtype(np.float32)), np.empty(shape, np.float32)) for shape in shapes]
+        ffi = api().ffi
+        self._address, self._is_async = ffi.new("void **"), ffi.new("bool *")
+        self._read = ffi.new("void *[]", [buffer.handle for buffer, _ in self._inputs])
+        self._written = ffi.new("void *[]", [buffer.handle for buffer, _ in self._outputs])
+
+    def __call__(self) -> None:
+        engine, copy, address = api().library, api().ffi.memmove, self._address
+        for buffer, array in self._inputs:
+            engine.LiteRtLockTensorBuffer(buffer.handle, address, WRITE)
+            copy(address[0], array, array.nbytes)
+            engine.LiteRtUnlockTensorBuffer(buffer.handle)
+        for buffer, _ in self._outputs:
+            engine.LiteRtClearTensorBufferEvent(buffer.handle)
+        counts = len(self._inputs), len(self._outputs)
+        engine.LiteRtRunCompiledModelAsync(
+            self._compiled, 0, counts[0], self._read, counts[1], self._written, self._is_async
+        )
+        for buffer, array in self._outputs:
+            engine.LiteRtLockTensorBuffer(buffer.handle, address, READ)
+            copy(array, address[0], array.nbytes)
+            engine.LiteRtUnlockTensorBuffer(buffer.handle)
 
 
 def measure(name: str, model: Model, adapter: str, rounds: int) -> Iterator[Figure]:
@@ -184,12 +230,9 @@ def measure(name: str, model: Model, adapter: str, rounds: int) -> Iterator[Figu
     warm_ms = [elapsed_ms(lambda: backend.load(view, sections, options))[0] for _ in range(5)]
     memory = backend._memory
 
-    def call_engine() -> object:
-        return [memory.to_host(value) for value in compiled.compute([memory.to_own(array) for array in inputs])]
-
     measured = GpuAcc(BackendOptions({"adapter": adapter}))
     calls: dict[str, Callable[[], object]] = {
-        "engine alone": call_engine,
+        "C API alone": EngineCalls(compiled, memory, inputs),
         "driver, GpuAcc": Prepared(model, [backend], inputs),
         "driver, CpuAcc": Prepared(model, registry.create(["CpuAcc"]), inputs),
         "driver, GpuAcc and CpuAcc": Prepared(model, [measured, *registry.create(["CpuAcc"])], inputs),
@@ -206,7 +249,7 @@ def measure(name: str, model: Model, adapter: str, rounds: int) -> Iterator[Figu
         call = calls[path]
         placed = call.placement if isinstance(call, Prepared) else ""
         yield Figure(f"{name}: {path} ({placed})" if placed else f"{name}: {path}", values, "ms")
-    pairs = zip(latencies["driver, GpuAcc"], latencies["engine alone"], strict=True)
+    pairs = zip(latencies["driver, GpuAcc"], latencies["C API alone"], strict=True)
     yield Figure(f"{name}: the driver adds", [(own - bound) * 1e3 for own, bound in pairs], "us", 30.0)
 
 
@@ -216,12 +259,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--adapter", default="", help="part of the name of a GPU; by default the first in hardware")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--generated", action="store_true", help="leave out ../shared/models")
+    parser.add_argument("--tiny", action="store_true", help="measure the convolution only")
     parser.add_argument("--memory", action="store_true", help="print the memory of the GPU before and after")
     options = parser.parse_args(arguments)
     if options.memory:
         _show_memory()
     print(f"GpuAcc: {GpuAcc(BackendOptions({'adapter': options.adapter})).fingerprint()}")
-    for name, model in models(not options.generated):
+    for name, model in islice(models(not options.generated), 1 if options.tiny else None):
         try:
             for figure in measure(name, model, options.adapter, options.rounds):
                 print(figure, flush=True)

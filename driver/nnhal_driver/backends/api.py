@@ -43,8 +43,8 @@ keep working. A new major version may break them. Each addition is listed here a
 1.2: hooks for networks, `CompileOptions.network`, `check` and `reserve`; close, use_allocator, device_type,
 stops_between_operations, and a factory that takes `BackendOptions`; create_memory_manager, `CompileOptions.memory`
 and `MemoryManager.on_allocate`; `CompileOptions.reserve`; creator, output_shapes and create_workload_factory of
-`PerOperationBackend`; `CompiledSubgraph.device_operands` and `Run.defer`; create_profiling_context and
-`Profile.execution`; `Backend.hardware` and `memory_bytes`.
+`PerOperationBackend`; `CompiledSubgraph.device_operands` with `DeviceMemory`, and `Run.defer`;
+create_profiling_context and `Profile.execution`; `Backend.hardware` and `memory_bytes`.
 """
 
 

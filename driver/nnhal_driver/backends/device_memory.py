@@ -13,7 +13,8 @@ The host calls `copy` only where a value enters or leaves this memory, and not b
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, Protocol
+from math import prod
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -58,6 +59,17 @@ class DeviceMemory(ABC):
             HalError: the copy fails.
         """
 
+    def keep(self, buffer: DeviceBuffer) -> bool:
+        """Wait until a value is computed. Return whether it may stay here as the value of a driver-managed buffer.
+
+        The host then copies it only where the client or other backends read it. It may live longer than the model
+        that wrote it. By default, the host copies it at the end of the execution.
+
+        Raises:
+            HalError: the computation fails.
+        """
+        return False
+
     def to_own(self, array: AnyArray) -> DeviceBuffer:
         """Return a buffer with the value of an array. The host calls it; there is no need to override it."""
         buffer = self.acquire(array.shape, array.dtype)
@@ -75,3 +87,24 @@ class DeviceMemory(ABC):
         copy = self.acquire(buffer.shape, buffer.dtype)
         self.copy(buffer, copy)
         return copy
+
+
+class DeviceValue(NamedTuple):
+    """Value that stays in memory of a backend, in place of an array of the host."""
+
+    memory: DeviceMemory
+    buffer: DeviceBuffer
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+        return self.buffer.shape
+
+    @property
+    def nbytes(self) -> int:
+        """Its size in bytes."""
+        return prod(self.buffer.shape) * self.buffer.dtype.itemsize
+
+    def to_host(self) -> AnyArray:
+        """Return a copy as an array. Raises as `DeviceMemory.copy`."""
+        return self.memory.to_host(self.buffer)

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from itertools import groupby
+from typing import Any
 
 from nnhal.errors import HalError, general_failure
 from nnhal.types import AnyArray, ErrorStatus
@@ -18,6 +19,7 @@ from nnhal_driver.backends.api import (
 from nnhal_driver.backends.boundary.isolation import isolated
 from nnhal_driver.backends.boundary.subgraphs import check_compiled, compile_subgraph, optimize_subgraph
 from nnhal_driver.backends.deferral import DeferringRun
+from nnhal_driver.backends.device_memory import DeviceValue
 from nnhal_driver.compilation.backend_hooks import with_hooks
 from nnhal_driver.execution.plan import PartitionNode, SubgraphValues
 from nnhal_driver.graph import used_outside
@@ -128,10 +130,18 @@ class CompositeSubgraph(CompiledSubgraph):
         self.nodes = nodes
         self.substituted = substituted
         self._view = view
+        ends = [(node.view.inputs, node.view.outputs) for node in nodes]
+        self._only = nodes[0].compiled if ends == [(view.inputs, view.outputs)] else None
+        if self._only is not None:
+            self.copies_inputs, self.layouts = self._only.copies_inputs, self._only.layouts
+            self.device_operands = self._only.device_operands
 
-    def execute(self, inputs: Sequence[AnyArray | None], outputs: Sequence[Output], run: Run) -> None:
+    def execute(self, inputs: Sequence[Any], outputs: Sequence[Output], run: Run) -> None:
         """Run every part."""
-        input_values = dict(zip(self._view.inputs, inputs, strict=True))
+        if self._only is not None:
+            self._only.execute(inputs, outputs, run)
+            return
+        input_values: dict[int, AnyArray | DeviceValue | None] = dict(zip(self._view.inputs, inputs, strict=True))
         output_values = dict(zip(self._view.outputs, outputs, strict=True))
         finish = run.finish if isinstance(run, DeferringRun) else lambda: None
         values = SubgraphValues(self._view.graph, input_values, output_values, finish)

@@ -196,7 +196,9 @@ class BatchedModel(PreparedModel):
         with self.clearing_outputs(request):
             _reservation = self.reserve(request.returned_bytes) if request.returned_bytes else None
             bound = BoundRequest(request, self.outputs, private=False)  # a batch has copies
-            member = _Member([array for array in bound.inputs if array is not None], Deadline(call.deadline_ns), call)
+            member = _Member(
+                [array for array in bound.inputs if isinstance(array, np.ndarray)], Deadline(call.deadline_ns), call
+            )
             key = (self.subject, self.priority)
             with _counted(call):
                 self.batcher.enter(key, member)

@@ -22,6 +22,7 @@ from nnhal.types import (
     OutputShape,
     UnsetUnion,
 )
+from nnhal_driver.backends.device_memory import DeviceValue
 from nnhal_driver.extension_types import ValueType
 from nnhal_driver.validation.buffer import (
     Dimensions,
@@ -46,11 +47,20 @@ _EMPTY: Bytes = np.empty(0, np.uint8)
 
 
 class BufferValue(NamedTuple):
-    """Value of a buffer: read-only bytes, their shape, and the reservation of their memory."""
+    """Value of a buffer: read-only bytes, or a value in memory of a backend; its shape; and its reserved memory."""
 
-    data: Bytes
+    data: Bytes | DeviceValue
     dimensions: Dimensions
     reservation: object
+
+    def read(self) -> Bytes:
+        """Return the bytes, which are copied out of the memory of a backend. Raises as `DeviceMemory.copy`."""
+        return on_host(self.data)
+
+
+def on_host(data: Bytes | DeviceValue) -> Bytes:
+    """Return bytes, which are copied if they are in memory of a backend. Raises as `DeviceMemory.copy`."""
+    return data.to_host().reshape(-1).view(np.uint8) if isinstance(data, DeviceValue) else data
 
 
 class BufferState:
@@ -76,8 +86,8 @@ class BufferState:
         self.value: BufferValue | None = None
         self._lock = threading.Lock()
 
-    def set(self, data: Bytes, dimensions: Dimensions) -> None:
-        """Replace the value by bytes that do not change any more, and their shape.
+    def set(self, data: Bytes | DeviceValue, dimensions: Dimensions) -> None:
+        """Replace the value by one that does not change any more, and its shape.
 
         Raises:
             HalError: what `reserve` raises. The buffer is then uninitialized.
@@ -86,11 +96,11 @@ class BufferState:
             self.value = BufferValue(data, dimensions, self._whole)
             return
         with self._lock:
-            if self.value is not None and self.value.data.size == data.size:
+            if self.value is not None and self.value.data.nbytes == data.nbytes:
                 reservation = self.value.reservation
             else:
                 self.value = None  # ends the old reservation first
-                reservation = self._reserve(data.size)
+                reservation = self._reserve(data.nbytes)
             self.value = BufferValue(data, dimensions, reservation)
 
     def clear(self) -> None:
@@ -141,8 +151,8 @@ class Buffer:
             HalError: INVALID_ARGUMENT (V-POOL, V-TOKEN-05); GENERAL_FAILURE: the buffer is uninitialized.
         """
         value = self.state.value
-        memory = validate_copy_to(target, value.data.size if value else self.state.size)
-        memory.view[:] = _require(value).data
+        memory = validate_copy_to(target, value.data.nbytes if value else self.state.size)
+        memory.view[:] = _require(value).read()
 
     def read(self) -> Bytes:
         """Return a copy of the value.
@@ -150,7 +160,8 @@ class Buffer:
         Raises:
             HalError: GENERAL_FAILURE: the buffer is uninitialized.
         """
-        return _require(self.state.value).data.copy()
+        value = _require(self.state.value).read()
+        return value if value.flags.writeable else value.copy()
 
 
 class BufferOutput:
@@ -159,11 +170,11 @@ class BufferOutput:
     def __init__(self, shape: OutputShape, state: BufferState) -> None:
         self.declared = shape.dimensions
         self.shape = shape
-        self.data: Bytes = _EMPTY
+        self.data: Bytes | DeviceValue = _EMPTY
         self._state = state
 
     def write(self, array: Any, *, keep: bool = False) -> None:
-        """Keep the value, or a copy of it.
+        """Keep the value, or a copy of it. A `DeviceValue` is kept.
 
         Raises:
             HalError: GENERAL_FAILURE, V-TOKEN-06: the buffer was allocated for another shape.
@@ -171,7 +182,9 @@ class BufferOutput:
         state = self._state
         if array.shape != state.shape or array.nbytes != state.size or array.shape != self.declared:
             self.shape = self._checked_shape(array)
-        if keep and array.flags.owndata and array.flags.c_contiguous:
+        if isinstance(array, DeviceValue):
+            self.data = array
+        elif keep and array.flags.owndata and array.flags.c_contiguous:
             self.data = _read_only(array.reshape(-1).view(np.uint8))
         elif array.nbytes:
             self.data = np.frombuffer(array.tobytes(), np.uint8)  # one copy, read-only
@@ -213,8 +226,8 @@ class BufferReader:
     def __init__(self) -> None:
         self._values: dict[BufferState, BufferValue | None] = {}
 
-    def read(self, pool: ResolvedBuffer, dimensions: Dimensions, name: str) -> Bytes:
-        """Return the bytes of an input. `dimensions`: its shape according to model and request; `name`: for messages.
+    def read(self, pool: ResolvedBuffer, dimensions: Dimensions, name: str) -> Bytes | DeviceValue:
+        """Return the value of an input. `dimensions`: its shape according to model and request; `name`: for messages.
 
         Raises:
             HalError: GENERAL_FAILURE, V-TOKEN-02: the buffer is uninitialized; INVALID_ARGUMENT, V-TOKEN-04: its value

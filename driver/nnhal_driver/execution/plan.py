@@ -12,9 +12,11 @@ from typing import Any, Generic, Protocol, TypeVar
 from nnhal.types import AnyArray
 from nnhal_driver.backends.api import CompiledSubgraph, Output, Run, SubgraphView
 from nnhal_driver.backends.deferral import DeferringRun, Wait
-from nnhal_driver.backends.device_memory import DeviceBuffer, DeviceMemory
+from nnhal_driver.backends.device_memory import DeviceBuffer, DeviceMemory, DeviceValue
 from nnhal_driver.backends.layout import Layout, Relayout
+from nnhal_driver.execution.buffer import BufferOutput
 from nnhal_driver.execution.profiling import PartitionProfile, SpanRecorder
+from nnhal_driver.execution.request_binding import RegionOutput
 from nnhal_driver.graph import Graph
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import NO_DEADLINE, Deadline
@@ -78,7 +80,7 @@ class SubgraphValues:
     def __init__(
         self,
         graph: Graph,
-        values: dict[int, AnyArray | None],
+        values: dict[int, AnyArray | DeviceValue | None],
         outputs: Mapping[int, Output],
         finish: Callable[[], None],
     ) -> None:
@@ -95,6 +97,8 @@ class SubgraphValues:
         if value is None and operand in self._converted:
             self._finish()  # a device may still be computing it
             value = self._values[operand] = self._converted[operand].in_model_layout()
+        elif isinstance(value, DeviceValue):
+            value = self._values[operand] = value.to_host()
         return value if value is not None else self.graph.constants.get(operand)
 
     def converted_value(self, operand: int, form: Relayout | DeviceMemory) -> Any:
@@ -105,11 +109,14 @@ class SubgraphValues:
         converted = self._converted.get(operand)
         if converted is not None and converted.form == form:
             return converted.value
+        stored = self._values.get(operand)
+        if isinstance(stored, DeviceValue) and stored.memory == form:
+            return stored.buffer
         if (copy := self._copies.get((operand, form))) is None and (value := self.value(operand)) is not None:
             copy = self._copies[operand, form] = form.to_own(value)
         return copy
 
-    def output(self, operand: int, *, used_later: bool) -> Output:
+    def output(self, operand: int, *, used_later: bool = False) -> Output:
         """Return the output for an operand. An output of the subgraph that a later node reads is stored as well."""
         output = self._outputs.get(operand)
         if output is None:
@@ -173,9 +180,16 @@ class DeviceOutput(_ConvertedOutput[DeviceMemory, DeviceBuffer]):
         self.value = buffer if keep else self.form.duplicate(buffer)
 
     def deliver(self) -> None:
-        """Copy the value into an output of the subgraph."""
-        if not isinstance(self._output, _Temporary) and (value := self.in_model_layout()) is not None:
-            self._output.write(value, keep=True)
+        """Copy the value into an output of the subgraph. That of a buffer may stay in this memory."""
+        value, output = self.value, self._output
+        if value is None or isinstance(output, _Temporary):
+            return
+        if isinstance(output, BufferOutput) and self.form.keep(value):
+            output.write(DeviceValue(self.form, value))
+        elif isinstance(output, RegionOutput) and (view := output.view(value.shape, value.dtype)) is not None:
+            self.form.copy(value, view)
+        elif (array := self.in_model_layout()) is not None:
+            output.write(array, keep=True)
 
     def in_model_layout(self) -> AnyArray | None:
         """Return the value in memory of the host."""
@@ -220,13 +234,12 @@ class PartitionNode:
     def run(self, values: SubgraphValues, context: Run) -> None:
         """Run the partition on its backend. If another node reads an output on the host, wait until it is written."""
         compiled, view = self.compiled, self.view
-        outputs: list[Output] = [values.output(i, used_later=i in self.used_later) for i in view.outputs]
+        outputs: list[Output] = [self._output(values, i) for i in view.outputs]
         if not compiled.layouts and not compiled.device_operands:
             compiled.execute([values.value(i) for i in view.inputs], outputs, context)
             awaited: Collection[int] = self.used_later
         else:
             inputs = [self._input(values, i) for i in view.inputs]
-            outputs = [self._output(*pair) for pair in zip(view.outputs, outputs, strict=True)]
             compiled.execute(inputs, outputs, context)
             awaited = self._deliver(outputs, context)
         if awaited and isinstance(context, DeferringRun):
@@ -238,11 +251,12 @@ class PartitionNode:
         form = self.compiled.layouts.get(operand) or self.compiled.device_operands.get(operand)
         return values.value(operand) if form is None else values.converted_value(operand, form)
 
-    def _output(self, operand: int, output: Output) -> Output:
-        if operand in self.compiled.layouts:
-            return RelaidOutput(output, self.compiled.layouts[operand])
-        memory = self.compiled.device_operands.get(operand)
-        return output if memory is None else DeviceOutput(output, memory)
+    def _output(self, values: SubgraphValues, operand: int) -> Output:
+        if (layout := self.compiled.layouts.get(operand)) is not None:
+            return RelaidOutput(values.output(operand), layout)
+        if (memory := self.compiled.device_operands.get(operand)) is not None:
+            return DeviceOutput(values.output(operand), memory)
+        return values.output(operand, used_later=operand in self.used_later)
 
     def _deliver(self, outputs: Sequence[Output], context: Run) -> Collection[int]:
         """Copy values out of a backend's memory for outputs of the subgraph. Return the outputs to wait for."""
@@ -264,8 +278,10 @@ class Plan:
     graph: Graph
     nodes: tuple[Node, ...]
 
-    def run(self, inputs: Sequence[AnyArray | None], outputs: Sequence[Output], context: RunContext) -> None:
-        """Run every node in order. An omitted input is None.
+    def run(
+        self, inputs: Sequence[AnyArray | DeviceValue | None], outputs: Sequence[Output], context: RunContext
+    ) -> None:
+        """Run every node in order. An omitted input is None; one in memory of a backend is in one of `memories`.
 
         Whether it fails or not, the caller waits for what backends have only started (`context.finish`).
 
@@ -297,7 +313,14 @@ class Plan:
     @cached_property
     def copies_inputs(self) -> bool:
         """True if each input is read only once, by a backend that copies it before it looks at a value."""
-        return self._only is not None and self._only[0].copies_inputs
+        node = self.nodes[0] if len(self.nodes) == 1 else None
+        return isinstance(node, PartitionNode) and node.compiled.copies_inputs and not node.compiled.layouts
+
+    @cached_property
+    def memories(self) -> frozenset[DeviceMemory]:
+        """Memories of backends that its partitions use."""
+        partitions = (node.compiled for node in self.nodes if isinstance(node, PartitionNode))
+        return frozenset(memory for compiled in partitions for memory in compiled.device_operands.values())
 
     @cached_property
     def _only(self) -> tuple[CompiledSubgraph, tuple[list[int], list[int]] | None] | None:

@@ -234,7 +234,8 @@ class PreparedModel:
             with nullcontext() if profiled is None else self.profiling.execution(profiled):
                 # the pools are allocated as a whole, touched or not; the reservation ends with this call
                 _reservation = self.reserve(request.returned_bytes) if request.returned_bytes else None
-                bound = BoundRequest(request, self.outputs, private=not self.plan.copies_inputs)
+                plan = self.plan
+                bound = BoundRequest(request, self.outputs, private=not plan.copies_inputs, memories=plan.memories)
                 result = execute_plan(self.plan, bound, context, started_ns, release_slot)
         except MemoryError as error:
             raise out_of_memory("the execution", error) from None

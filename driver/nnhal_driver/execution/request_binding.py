@@ -4,8 +4,9 @@ Inputs are views of their pools, or copies where a client may write to them mean
 directly into their region.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,8 @@ from nnhal.types import (
     byte_size,
     is_extension,
 )
-from nnhal_driver.execution.buffer import BufferOutput, BufferReader, ResolvedBuffer
+from nnhal_driver.backends.device_memory import DeviceMemory, DeviceValue
+from nnhal_driver.execution.buffer import BufferOutput, BufferReader, ResolvedBuffer, on_host
 from nnhal_driver.graph import array_from_bytes
 from nnhal_driver.validation.rank import check_rank
 
@@ -46,6 +48,17 @@ class RegionOutput:
         if self.shape.is_sufficient:
             self._region[: array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
             self._written = array.nbytes
+
+    def view(self, shape: tuple[int, ...], dtype: "np.dtype[Any]") -> AnyArray | None:
+        """Return the region as an array that a value can be copied to; None if only `write` can take it."""
+        size = prod(shape) * dtype.itemsize
+        if shape != self.declared or size > self._region.size:
+            return None
+        array = self._region[:size].view(dtype).reshape(shape)
+        if not array.flags.aligned:
+            return None
+        self._written = size
+        return array
 
     @property
     def data(self) -> Bytes:
@@ -177,14 +190,23 @@ class BoundRequest:
 
     Args:
         private: whether inputs that a client may write to meanwhile are copied.
+        memories: memories of backends. An input whose buffer has its value there stays there.
 
     Attributes:
-        inputs: one array for each input; None if omitted.
+        inputs: one value for each input; None if omitted.
     """
 
-    def __init__(self, request: ValidRequest, outputs: Sequence[Operand], *, private: bool = True) -> None:
+    def __init__(
+        self,
+        request: ValidRequest,
+        outputs: Sequence[Operand],
+        *,
+        private: bool = True,
+        memories: Collection[DeviceMemory] = (),
+    ) -> None:
         # hot path: loops and not comprehensions, which are calls
         self._private = private
+        self._memories = memories
         self._buffers: BufferReader | None = None
         self._bindings = request.output_bindings
         self._pools: list[Bytes | ResolvedBuffer | None] = []
@@ -193,7 +215,7 @@ class BoundRequest:
                 self._pools.append(pool.buffer if pool.length is None and pool.offset == 0 else pool.view)
             else:
                 self._pools.append(pool if isinstance(pool, ResolvedBuffer) else _open(pool))
-        self.inputs: list[AnyArray | None] = []
+        self.inputs: list[AnyArray | DeviceValue | None] = []
         for input_binding in request.input_bindings:
             self.inputs.append(None if input_binding is None else self._input(input_binding))
         self.outputs: list[BoundOutput] = []
@@ -218,7 +240,7 @@ class BoundRequest:
         some = False
         for binding, output in zip(self._bindings, self.outputs, strict=True):
             is_returned = binding is not None and binding.is_returned
-            returned.append(output.data if is_returned else None)
+            returned.append(on_host(output.data) if is_returned else None)
             some = some or is_returned
         return tuple(returned) if some else ()
 
@@ -238,14 +260,17 @@ class BoundRequest:
             if isinstance(output, BufferOutput):
                 output.discard()
 
-    def _input(self, binding: InputBinding) -> AnyArray:
+    def _input(self, binding: InputBinding) -> AnyArray | DeviceValue:
         check_rank(len(binding.dimensions), binding.name)
         pool = self._pools[binding.pool]
         assert pool is not None, "validation rejects inputs in a ReturnedPool"
         if isinstance(pool, ResolvedBuffer):
             if self._buffers is None:
                 self._buffers = BufferReader()
-            region = self._buffers.read(pool, binding.dimensions, binding.name)  # the whole buffer
+            value = self._buffers.read(pool, binding.dimensions, binding.name)
+            if isinstance(value, DeviceValue) and value.memory in self._memories:
+                return value
+            region = on_host(value)  # the whole buffer
         else:
             region = pool[binding.start : binding.end]
         return array_from_bytes(binding.operand, region, binding.dimensions, private=self._private)

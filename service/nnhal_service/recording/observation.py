@@ -116,7 +116,7 @@ class Observation:
     def observe(self, request: ValidRequest, run: Callable[[], ExecutionResult]) -> ExecutionResult:
         """Run an execution, and hand it to the receivers. See `ExecutionObserver`."""
         inputs = [
-            None if array is None else np.array(array)
+            np.array(array) if isinstance(array, np.ndarray) else None
             for array in BoundRequest(request, self._model.outputs, private=False).inputs
         ]
         try:
@@ -145,7 +145,7 @@ class Observation:
         for operand, binding, shape, data in rows:
             pool = request.pools[binding.pool] if binding is not None else None
             if isinstance(pool, ResolvedBuffer):
-                data = pool.state.value.data if pool.state.value is not None else None
+                data = pool.state.value.read() if pool.state.value is not None else None
             elif isinstance(pool, Memory) and binding is not None:
                 data = pool.view[binding.start : binding.end]
             if data is None:

@@ -10,7 +10,20 @@ import pytest
 
 from nnhal.builder import ModelBuilder
 from nnhal.errors import HalError
-from nnhal.types import AnyArray, Model, Operand
+from nnhal.types import (
+    AnyArray,
+    BufferDesc,
+    BufferRole,
+    BufferToken,
+    DataLocation,
+    Memory,
+    Model,
+    Operand,
+    Request,
+    RequestArgument,
+    RequestMemoryPool,
+    ReturnedPool,
+)
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
 from nnhal_driver.backends.api import Backend, CompiledSubgraph, Output, Run, SubgraphView
@@ -19,6 +32,8 @@ from nnhal_driver.backends.layout import Layout, Relayout
 from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.device import Device
 from nnhal_driver.device_options import DeviceOptions
+from nnhal_driver.execution.buffer import Buffer as DriverBuffer
+from nnhal_driver.execution.prepared_model import PreparedModel
 from tests.concurrency import TIMEOUT_S
 from tests.driver.asynchronous_device import Asynchronous, Queue, device_failure
 from tests.driver.control_flow_models import counts, f, less_than, loop
@@ -47,6 +62,15 @@ class Recorder(DeviceMemory):
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self.copies: list[str] = []
+        self.keeps = False
+
+    def keep(self, buffer: DeviceBuffer) -> bool:
+        return self.keeps
+
+    def take_copies(self) -> list[str]:
+        """Return the copies since the last call."""
+        copies, self.copies = self.copies, []
+        return copies
 
     def acquire(self, shape: tuple[int, ...], dtype: "np.dtype[Any]") -> Buffer:
         return Buffer(shape, dtype)
@@ -246,6 +270,82 @@ def test_loops_and_profiles(queue: Queue) -> None:
         assert execute(prepare(loop(less_than(), counts()), device), [f(1), f(5)])[1][0].tolist() == [5]
     with unmerged(Accelerator(queue, [Op.RELU]), CpuRef()) as device:
         assert execute_profiled(prepare(chain(Op.RELU, Op.ABS), device), [X]).spans
+
+
+def allocate(device: Device, first: PreparedModel, second: PreparedModel) -> DriverBuffer:
+    """Return a buffer for the output of one model and the input of another."""
+    return device.allocate(BufferDesc(), (first, second), (BufferRole(1, 0),), (BufferRole(0, 0),))
+
+
+def run_into(model: PreparedModel, source: Memory | BufferToken, target: RequestMemoryPool) -> AnyArray | None:
+    """Run a model from one pool into another. Return the output if it is returned."""
+    sizes = [8 if isinstance(pool, Memory) else 0 for pool in (source, target)]
+    given, wanted = (RequestArgument(False, DataLocation(number, 0, size)) for number, size in enumerate(sizes))
+    (data,) = model.execute_synchronously(Request((given,), (wanted,), (source, target))).returned or (None,)
+    return None if data is None else data.view(np.float32)
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+@pytest.mark.parametrize("asynchronous", [True, False])
+def test_values_of_buffers_stay_if_the_memory_keeps_them(queue: Queue, keeps: bool, asynchronous: bool) -> None:
+    backend = Accelerator(queue, [Op.RELU], type("Kind", (OnDevice,), {"asynchronous": asynchronous}))
+    memory = backend.memory
+    memory.keeps = keeps
+    with unmerged(backend, CpuRef()) as device:
+        on_device, on_host = (prepare(chain(type_), device).prepared_model for type_ in (Op.RELU, Op.ABS))
+        assert on_device is not None and on_host is not None
+        between = allocate(device, on_device, on_device)
+        run_into(on_device, Memory.of(X), BufferToken(between.token))
+        assert memory.take_copies() == (["in"] if keeps else ["in", "out"])
+        np.testing.assert_array_equal(run_into(on_device, BufferToken(between.token), ReturnedPool()), X + 2)
+        assert memory.take_copies() == (["out"] if keeps else ["in", "out"])
+        target = Memory.of(bytearray(8), writable=True)
+        between.copy_to(target)
+        for data in (between.read(), between.read(), target.view):
+            np.testing.assert_array_equal(data.view(np.float32), X + 1)
+        assert memory.take_copies() == (["out"] * 3 if keeps else [])
+        for_host = allocate(device, on_device, on_host)
+        run_into(on_device, Memory.of(X), BufferToken(for_host.token))
+        np.testing.assert_array_equal(run_into(on_host, BufferToken(for_host.token), ReturnedPool()), np.abs(X + 1))
+        assert memory.take_copies() == ["in", "out"]
+
+
+@pytest.mark.parametrize(("offset", "is_direct"), [(0, True), (4, True), (2, False)])
+def test_outputs_are_copied_into_their_region_if_it_is_aligned(queue: Queue, offset: int, is_direct: bool) -> None:
+    backend = Accelerator(queue, [Op.RELU])
+    targets: list[AnyArray] = []
+    copy = backend.memory.copy
+
+    def recorded(source: AnyArray | DeviceBuffer, target: AnyArray | DeviceBuffer) -> None:
+        if isinstance(target, np.ndarray):
+            targets.append(target)
+        copy(source, target)
+
+    backend.memory.copy = recorded  # type: ignore[method-assign]
+    with unmerged(backend) as device:
+        model = prepare(chain(Op.RELU), device).prepared_model
+        assert model is not None and model.plan.copies_inputs == OnDevice.copies_inputs
+        region = np.zeros(4, np.float32)
+        given, wanted = (RequestArgument(False, DataLocation(i, (0, offset)[i], 8)) for i in (0, 1))
+        pools = (Memory.of(X), Memory.of(region, writable=True))
+        assert model.execute_synchronously(Request((given,), (wanted,), pools)).output_sufficient_size
+        np.testing.assert_array_equal(region.view(np.uint8)[offset : offset + 8].view(np.float32), X + 1)
+        assert np.shares_memory(targets[0], region) == is_direct
+
+
+def test_failure_of_the_device_leaves_a_buffer_uninitialized(queue: Queue) -> None:
+    backend = Accelerator(queue, [Op.RELU])
+    backend.memory.keeps = True
+    with unmerged(backend) as device:
+        model = prepare(chain(Op.RELU), device).prepared_model
+        assert model is not None
+        buffer = allocate(device, model, model)
+        run_into(model, Memory.of(X), BufferToken(buffer.token))
+        backend.failure = device_failure()
+        with pytest.raises(HalError, match="the device failed"):
+            run_into(model, Memory.of(X), BufferToken(buffer.token))
+        with pytest.raises(HalError, match="uninitialized"):
+            buffer.read()
 
 
 class _Invalid(OnDevice):

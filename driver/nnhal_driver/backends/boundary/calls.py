@@ -52,7 +52,7 @@ def call(backend: Named, method: str, function: Callable[P, R], *arguments: P.ar
     check = current_work.get().check
     if is_isolated(backend):
         return isolated(backend, method, partial(_call, backend, method, check, function, *arguments, **named))
-    return call_here(backend, method, check, function, *arguments, **named)
+    return _call(backend, method, check, function, *arguments, **named)  # in executions, so without steps
 
 
 def call_here(

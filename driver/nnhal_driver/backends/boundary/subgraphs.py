@@ -186,6 +186,15 @@ class CheckedMemory(DeviceMemory):
         """Copy a value. Raises as `acquire`."""
         call(self.backend, "copy", self.memory.copy, source, target)
 
+    def to_own(self, array: AnyArray) -> DeviceBuffer:
+        """Return a buffer with the value of an array, in one call. Raises as `acquire`."""
+        return call(self.backend, "copy", self.memory.to_own, array)
+
+    def keep(self, buffer: DeviceBuffer) -> bool:
+        """Return whether a value may stay here. Raises as `acquire`."""
+        is_overridden = type(self.memory).keep is not DeviceMemory.keep
+        return is_overridden and call(self.backend, "keep", self.memory.keep, buffer) is True
+
 
 class CheckedSubgraph(CompiledSubgraph):
     """Compiled subgraph whose exceptions are translated and whose outputs are checked. All that a plan runs is one.

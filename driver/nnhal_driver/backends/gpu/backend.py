@@ -54,6 +54,7 @@ class GpuAcc(Backend):
     id = "GpuAcc"
     version = "1"
     device_type = DeviceType.GPU
+    stops_between_operations = False  # the engine starts a model as a whole
 
     def __init__(self, options: BackendOptions | None = None) -> None:
         options = options or BackendOptions({})

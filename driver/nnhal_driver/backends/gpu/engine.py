@@ -8,9 +8,10 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf, prod
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -37,8 +38,8 @@ Shape = tuple[int, ...]
 
 _log = logging.getLogger(__name__)
 
-_ELEMENT_TYPES = {"float32": 1, "int32": 2}
-"""LiteRT's element types, by the name of the dtype."""
+_FLOAT32 = 1
+"""LiteRT's element type of all buffers."""
 _CACHE_NAME = "program"
 _compiling = Lock()
 """Held while a model is compiled. If the first ones are compiled at once, the engine opens the GPU for each, and then
@@ -83,33 +84,61 @@ def environment() -> Any:
 
 
 class GpuWork:
-    """An execution on the GPU. It keeps its inputs, which must not be used for others, until an output is copied."""
+    """An execution on the GPU. It keeps its inputs, which must not be used for others, until it is known to be done.
 
-    __slots__ = ("inputs",)
+    Args:
+        model: the model that is executed.
+        inputs: its inputs.
 
-    def __init__(self, inputs: Sequence["GpuBuffer"]) -> None:
-        self.inputs = inputs
+    Attributes:
+        pending_s: usual seconds until it is done, with the work that it waits for; 0 when it is done.
+    """
+
+    __slots__ = ("_inputs", "_measured", "_started", "pending_s")
+
+    def __init__(self, model: "GpuModel", inputs: Sequence["GpuBuffer"]) -> None:
+        ahead_s = max((buffer.pending_s for buffer in inputs), default=0.0)
+        self._inputs = inputs
+        self._measured = None if ahead_s else model
+        self._started = time.perf_counter()
+        self.pending_s = ahead_s + model.usual_s
+
+    def end(self) -> None:
+        """Note that the work is done."""
+        if self._measured is not None:
+            self._measured.usual_s = min(self._measured.usual_s, time.perf_counter() - self._started)
+        self._measured, self._inputs = None, ()
+        self.pending_s = 0.0
 
 
 class GpuBuffer:
     """Tensor in the memory of the GPU, see `DeviceBuffer`. The last reference returns it to its memory.
 
     Attributes:
+        dtype: float32, or float16 for a tensor that the host has in float16. The GPU has all of them in float32.
+        nbytes: size in the memory of the GPU.
         handle: the engine's handle.
         generation: that of its memory when it was created.
+        lock: guards copies, because the engine maps a buffer for one thread at a time.
         work: the execution that writes to it; None if the host has written it.
     """
 
-    __slots__ = ("_memory", "dtype", "generation", "handle", "nbytes", "shape", "work")
+    __slots__ = ("_memory", "dtype", "generation", "handle", "lock", "nbytes", "shape", "work")
 
     def __init__(self, memory: "GpuMemory", shape: Shape, dtype: "np.dtype[Any]", handle: Any) -> None:
         self._memory = memory
         self.shape = shape
         self.dtype = dtype
-        self.nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        self.nbytes = _size(shape)
         self.handle = handle
         self.generation = memory.generation
+        self.lock = Lock()
         self.work: GpuWork | None = None
+
+    @property
+    def pending_s(self) -> float:
+        """Usual seconds until its value is computed; infinite if they were never measured."""
+        return self.work.pending_s if self.work is not None else 0.0
 
     def __del__(self) -> None:
         self._memory.release(self)
@@ -139,17 +168,16 @@ class GpuMemory(DeviceMemory):
         Raises:
             MemoryError: the GPU has not enough memory.
         """
-        key = (shape, dtype.name)
         with self._lock:
-            if idle := self._idle.get(key):
+            if idle := self._idle.get((shape, dtype.char)):
                 buffer = GpuBuffer(self, shape, dtype, idle.pop())
                 self._idle_bytes -= buffer.nbytes
                 return buffer
         library = api()
         type_ = library.ffi.new("LiteRtTensorType *")
-        type_.element_type, type_.rank = _ELEMENT_TYPES[dtype.name], len(shape)
+        type_.element_type, type_.rank = _FLOAT32, len(shape)
         type_.dimensions[0 : len(shape)] = shape
-        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        size = _size(shape)
         try:
             handle = library.get("LiteRtCreateManagedTensorBuffer", environment(), PACKED_WEBGPU, type_, size)
         except LitertError as error:
@@ -167,7 +195,7 @@ class GpuMemory(DeviceMemory):
         with self._lock:
             is_valid = buffer.generation == self.generation
             if is_valid and self._idle_bytes + buffer.nbytes <= _MAX_IDLE_BYTES:
-                self._idle.setdefault((buffer.shape, buffer.dtype.name), []).append(buffer.handle)
+                self._idle.setdefault((buffer.shape, buffer.dtype.char), []).append(buffer.handle)
                 self._idle_bytes += buffer.nbytes
                 return
         api().library.LiteRtDestroyTensorBuffer(buffer.handle)
@@ -195,45 +223,58 @@ class GpuMemory(DeviceMemory):
         if isinstance(source, GpuBuffer) and isinstance(target, GpuBuffer):
             self.copy(self.to_host(source), target)
         elif isinstance(target, GpuBuffer):
-            with self._mapped(target, WRITE) as memory:
-                memory[...] = source
+            self._transfer(target, np.ascontiguousarray(source, np.float32), WRITE)
         else:
             assert isinstance(source, GpuBuffer) and isinstance(target, np.ndarray)
-            with self._mapped(source, READ) as memory:
-                target[...] = memory
+            array = target if target.dtype == np.float32 else np.empty(target.shape, np.float32)
+            with source.lock:
+                self._transfer(source, array, READ)
+            if array is not target:
+                with np.errstate(over="ignore"):
+                    target[...] = array
             if source.work is not None:
-                source.work.inputs = ()
+                source.work.end()
 
-    @contextmanager
-    def _mapped(self, buffer: GpuBuffer, mode: int) -> Iterator[AnyArray]:
-        """Map a buffer into the memory of the host. Waits for the work that writes to it."""
-        library = api()
-        address = self._lock_buffer(buffer, mode)
-        try:
-            content = library.ffi.buffer(address, buffer.nbytes)
-            yield np.frombuffer(content, buffer.dtype).reshape(buffer.shape)
-        finally:
-            library.call("LiteRtUnlockTensorBuffer", buffer.handle)
+    def keep(self, buffer: DeviceBuffer) -> bool:
+        """Wait until a value is computed, and return True.
 
-    def _lock_buffer(self, buffer: GpuBuffer, mode: int) -> Any:
-        """Return the address of a buffer in the memory of the host."""
+        Events of the engine do not wait for the GPU. A copy of another tensor does, because all work is in one queue.
+        """
+        assert isinstance(buffer, GpuBuffer)
+        self._transfer(self.acquire((1,), buffer.dtype), np.empty(1, np.float32), READ)
+        api().call("LiteRtClearTensorBufferEvent", buffer.handle)  # so that no reader changes the buffer
+        if buffer.work is not None:
+            buffer.work.end()
+        return True
+
+    def _transfer(self, buffer: GpuBuffer, array: AnyArray, mode: int) -> None:
+        """Copy a buffer, see `transfer`. Raises MemoryError: the GPU has no memory for it."""
         try:
-            return lock(buffer, mode)
+            transfer(buffer, array, mode)
         except LitertError as error:
             self.discard()
             raise_if_lost(error)
             raise MemoryError(f"the GPU has no memory for a tensor of {buffer.nbytes} bytes: {error}") from error
 
 
-def lock(buffer: GpuBuffer, mode: int) -> Any:
-    """Lock a buffer, and return its address in the memory of the host.
+def _size(shape: Shape) -> int:
+    return prod(shape) * np.dtype(np.float32).itemsize
+
+
+def transfer(buffer: GpuBuffer, array: AnyArray, mode: int) -> None:
+    """Copy a buffer to a contiguous array, or in mode WRITE from it. A read waits until the value is computed.
 
     Raises:
         LitertError: the GPU was lost, or has not enough memory.
     """
-    address = api().ffi.new("void **")
-    api().call("LiteRtLockTensorBuffer", buffer.handle, address, mode)
-    return address[0]
+    library = api()
+    address = library.ffi.new("void **")
+    library.call("LiteRtLockTensorBuffer", buffer.handle, address, mode)
+    try:
+        source, target = (array, address[0]) if mode == WRITE else (address[0], array)
+        library.ffi.memmove(target, source, buffer.nbytes)
+    finally:
+        library.call("LiteRtUnlockTensorBuffer", buffer.handle)
 
 
 def raise_if_lost(error: LitertError) -> None:
@@ -249,8 +290,7 @@ def raise_if_lost(error: LitertError) -> None:
     try:
         buffer = memory.acquire((1,), np.dtype(np.float32))
         for mode in (WRITE, READ):
-            lock(buffer, mode)
-            api().call("LiteRtUnlockTensorBuffer", buffer.handle)
+            transfer(buffer, np.zeros(1, np.float32), mode)
     except (LitertError, MemoryError):
         _log.error("the GPU was lost: %s", error)
         LAST_SELECTION.forget()
@@ -272,6 +312,7 @@ class GpuModel:
     Attributes:
         programs: the compiled programs.
         has_reused_programs: whether the accelerator had to compile nothing.
+        usual_s: shortest measured duration of an execution; infinite without one.
 
     Raises:
         LitertError: the accelerator does not take the whole model, or fails to compile it.
@@ -282,6 +323,7 @@ class GpuModel:
         self._model: Any = None
         self._compiled: Any = None
         self._lock = Lock()
+        self.usual_s = inf
         self._source = source  # the engine does not copy it
         with tempfile.TemporaryDirectory(prefix="nnhal-gpu-") as folder:
             cache = Path(folder, f"{_CACHE_NAME}_mldrift_program_cache.bin")
@@ -325,7 +367,7 @@ class GpuModel:
         with self._lock:
             arguments = (self._compiled, 0, len(inputs), read, len(outputs), written)
             library.get("LiteRtRunCompiledModelAsync", *arguments, kind="bool")
-        work = GpuWork(inputs)
+        work = GpuWork(self, inputs)
         for buffer in outputs:
             buffer.work = work
 

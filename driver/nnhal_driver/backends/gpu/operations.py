@@ -43,8 +43,10 @@ def check_gpu_operation(operation: OperationView) -> None:
     for index in (*operation.operation.inputs, *operation.operation.outputs):
         if index in known.constants or operands[index].lifetime == OperandLifeTime.NO_VALUE:
             continue
-        if operands[index].type != OperandType.TENSOR_FLOAT32:
-            raise Unsupported("the GPU computes TENSOR_FLOAT32 only", "TENSOR_FLOAT32")
+        if operands[index].type not in (OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16):
+            raise Unsupported("the GPU computes TENSOR_FLOAT32 and TENSOR_FLOAT16 only", "TENSOR_FLOAT32")
+        if operands[index].type == OperandType.TENSOR_FLOAT16 and operation.type == Op.CAST:
+            raise Unsupported("the GPU does not round to TENSOR_FLOAT16", "TENSOR_FLOAT32")
         shape = known.shapes.get(index)
         if shape is None or index in known.varying:
             raise Unsupported("the shapes are not known before execution", "operands with known dimensions")
@@ -57,6 +59,7 @@ def check_gpu_operation(operation: OperationView) -> None:
     *(Op.ABS, Op.NEG, Op.EXP, Op.LOG, Op.FLOOR),
     *(Op.SIN, Op.SQRT, Op.RSQRT, Op.LOGISTIC, Op.TANH, Op.RELU, Op.RELU1, Op.RELU6, Op.ELU, Op.HARD_SWISH, Op.CAST),
     *(Op.RESIZE_BILINEAR, Op.RESIZE_NEAREST_NEIGHBOR, Op.INSTANCE_NORMALIZATION, Op.MAX_POOL_2D, Op.MEAN),
+    *(Op.PACK, Op.BATCH_MATMUL),
 )
 def _accept(operation: OperationView, known: StaticShapes) -> None:
     """Accept all arguments."""
@@ -95,6 +98,20 @@ def _slopes(operation: OperationView, known: StaticShapes) -> None:
     if index not in known.constants or sum(size != 1 for size in known.shapes[index][:-1]):
         raise Unsupported("the GPU needs a constant slope for each channel", "constant slopes")
     _require_rank(operation, known, _MAX_RANK)
+
+
+@_check(Op.DEPTH_TO_SPACE, Op.SPACE_TO_DEPTH)
+def _blocks(operation: OperationView, known: StaticShapes) -> None:
+    if known.shapes[operation.operation.inputs[0]][0] != 1 or _constant(operation, known, "block_size") == 1:
+        raise Unsupported("the GPU moves blocks of one batch only, and of more than one element", "batch 1")
+
+
+@_check(Op.REDUCE_SUM, Op.REDUCE_MAX)
+def _reduction(operation: OperationView, known: StaticShapes) -> None:
+    values, axes = operation.operation.inputs[:2]
+    rank = len(known.shapes[values])
+    if len({int(axis) % rank for axis in known.constants.array(axes).reshape(-1)}) == rank:
+        raise Unsupported("the GPU does not reduce a tensor to one element", "fewer axes")
 
 
 @_check(Op.AVERAGE_POOL_2D)

@@ -2,19 +2,21 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from nnhal.errors import general_failure
+from nnhal.types import DTYPES
 from nnhal_driver.backends.api import CompiledSubgraph, CompileOptions, Output, Run, Sections, SubgraphView
 from nnhal_driver.backends.gpu.engine import GpuBuffer, GpuMemory, GpuModel, GpuSettings, raise_if_lost
 from nnhal_driver.backends.gpu.litert_api import LitertError
+from nnhal_driver.backends.gpu.widening import widen
 from nnhal_driver.backends.litert.convert import ConvertedModel, convert, static_shapes
 from nnhal_driver.backends.litert.serialization import load, save
 from nnhal_driver.backends.litert.shape_analysis import Unsupported
 from nnhal_driver.operations.call import Shape
+from nnhal_driver.scheduling.paced_check import proceed
 
 _COUNT_BYTES = 8
-_FLOAT32 = np.dtype(np.float32)
+_MAX_PENDING_S = 0.02
+"""Work that an execution may have started and not waited for. To wait takes 0.1 ms, in which the GPU has no work."""
 
 
 class GpuSubgraph(CompiledSubgraph):
@@ -61,6 +63,10 @@ class GpuSubgraph(CompiledSubgraph):
         except (Unsupported, LitertError) as error:
             raise general_failure(f"GpuAcc cannot compile {subgraph.graph.name}: {error}") from error
         self._memory = memory
+        self._forms = [
+            (shape, DTYPES[subgraph.graph.operands[operand].type])
+            for operand, (_, shape) in zip(subgraph.outputs, self.model.outputs, strict=True)
+        ]
         self._read = [position for position, tensor in enumerate(self.model.inputs) if tensor is not None]
         self.device_operands = dict.fromkeys((*subgraph.inputs, *subgraph.outputs), memory)
 
@@ -71,11 +77,18 @@ class GpuSubgraph(CompiledSubgraph):
         return Sections(len(programs).to_bytes(_COUNT_BYTES) + programs + sections.model, sections.data)
 
     def execute(self, inputs: Sequence[GpuBuffer], outputs: Sequence[Output], run: Run) -> None:
-        """Start the execution on the GPU. The copies of its outputs wait for it."""
+        """Start the execution on the GPU. The copies of its outputs wait for it.
+
+        The engine cannot stop what it has started, so this waits first for an input that takes long.
+        """
         run.check()
+        for position in self._read:
+            if inputs[position].pending_s > _MAX_PENDING_S:
+                self._memory.keep(inputs[position])
+                run.check()
         for output, value in zip(outputs, self.compute(inputs), strict=True):
             output.write(value, keep=True)
-        run.defer(lambda: None)  # so that the copies do not hold the slot of the execution
+        run.defer(proceed)  # so that the copies do not hold the slot of the execution
 
     def compute(self, inputs: Sequence[GpuBuffer]) -> list[GpuBuffer]:
         """Start an execution. Return its outputs, whose values are there when they are copied.
@@ -83,7 +96,7 @@ class GpuSubgraph(CompiledSubgraph):
         Raises:
             HalError: GENERAL_FAILURE: the GPU was lost.
         """
-        outputs = [self._memory.acquire(shape, _FLOAT32) for _, shape in self.model.outputs]
+        outputs = [self._memory.acquire(*form) for form in self._forms]
         try:
             self._gpu.run([inputs[position] for position in self._read], outputs)
         except LitertError as error:
@@ -93,6 +106,7 @@ class GpuSubgraph(CompiledSubgraph):
 
 
 def _convert(subgraph: SubgraphView, options: CompileOptions) -> tuple[ConvertedModel, tuple[Shape, ...]]:
+    subgraph = widen(subgraph)
     shapes = static_shapes(subgraph)
     if shapes is None:
         raise Unsupported("shapes that are known before execution are needed")

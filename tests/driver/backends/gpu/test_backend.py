@@ -2,17 +2,38 @@
 
 import gc
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
 
 from nnhal import ModelBuilder
-from nnhal.types import AnyArray, Model
+from nnhal.errors import HalError
+from nnhal.types import (
+    AnyArray,
+    BufferDesc,
+    BufferRole,
+    BufferToken,
+    DataLocation,
+    Memory,
+    Model,
+    Request,
+    RequestArgument,
+    ReturnedPool,
+)
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
 from nnhal_driver.backends.gpu import engine
+from nnhal_driver.backends.gpu.litert_api import READ
 from nnhal_driver.backends.gpu.measurement import Measurement, measure
 from nnhal_driver.backends.gpu.subgraph import GpuSubgraph
+from nnhal_driver.compilation import cost
+from nnhal_driver.execution.execution_call import ExecutionCall
+from nnhal_driver.execution.plan import Intermediate, RunContext
+from nnhal_driver.execution.prepared_model import PreparedModel
+from nnhal_driver.execution.returned_values import DEFAULT_CONFIG, returned_request
+from nnhal_driver.scheduling.cancellation import Cancellation
+from nnhal_driver.scheduling.deadline import NO_DEADLINE
 from tests.driver.backends.gpu.models import IMAGE, OPTIONS, convolution, view_of
 from tests.driver.backends.gpu.software_gpu import gpu, gpu_device, require_software_gpu
 from tests.driver.one_operation import execute, prepare, tensor
@@ -96,6 +117,127 @@ def test_values_stay_on_the_gpu_between_partitions(monkeypatch: pytest.MonkeyPat
     result = memory.to_host(second.compute(middle)[0])
     assert copies == [(np.ndarray, engine.GpuBuffer), (engine.GpuBuffer, np.ndarray)]
     np.testing.assert_allclose(result, run_on_gpu(second, run_on_gpu(first, IMAGE)))
+
+
+class Transfers:
+    """Sizes of the tensors that the host reads out of the GPU, and of those that it writes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.read: list[int] = []
+        self.written: list[int] = []
+        transfer = engine.transfer
+
+        def recorded(buffer: engine.GpuBuffer, array: AnyArray, mode: int) -> None:
+            (self.read if mode == READ else self.written).append(buffer.nbytes)
+            transfer(buffer, array, mode)
+
+        monkeypatch.setattr(engine, "transfer", recorded)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.read.clear()
+        self.written.clear()
+
+
+@pytest.mark.parametrize("placement", ["always", "measured"])
+def test_chain_through_a_buffer_moves_no_tensor_to_the_host(monkeypatch: pytest.MonkeyPatch, placement: str) -> None:
+    monkeypatch.setattr(Measurement, "refusal", lambda self, half_precision: "")
+    device = gpu_device("CpuRef", placement=placement)
+    first, second = (prepare(convolution(seed), device).prepared_model for seed in (1, 2))
+    assert first is not None and second is not None
+    buffer = device.allocate(BufferDesc(), (first, second), (BufferRole(1, 0),), (BufferRole(0, 0),))
+    size, transfers = IMAGE.nbytes, Transfers(monkeypatch)
+    image, token = RequestArgument(False, DataLocation(0, 0, size)), BufferToken(buffer.token)
+    output = RequestArgument(False, DataLocation(1, 0, 0))
+    for value in (IMAGE, 2 * IMAGE):
+        request = Request((image,), (output,), (Memory.of(value), token))
+        first.execute_synchronously(request)
+        assert (transfers.written, transfers.read) == ([size], [4])  # the read of one element waits for the GPU
+        transfers.clear()
+        whole = RequestArgument(False, DataLocation(0))
+        result = second.execute_synchronously(Request((whole,), (output,), (token, ReturnedPool())))
+        assert (transfers.written, transfers.read) == ([], [size])
+        middle = run_on_gpu(compiled(convolution(1)), value)
+        np.testing.assert_array_equal(buffer.read().view(np.float32), middle.reshape(-1))
+        (data,) = result.returned
+        assert data is not None
+        expected = run_on_gpu(compiled(convolution(2)), middle)
+        np.testing.assert_allclose(data.view(np.float32), expected.reshape(-1), rtol=1e-5)
+        transfers.clear()
+
+
+def test_concurrent_readers_of_a_buffer_agree() -> None:
+    memory, subgraph = gpu()._memory, compiled(convolution())
+    (value,) = subgraph.compute([memory.to_own(IMAGE)])
+    assert memory.keep(value)
+    expected, after = memory.to_host(value), run_on_gpu(subgraph, memory.to_host(value))
+
+    def read(number: int) -> None:
+        if number % 2:
+            np.testing.assert_array_equal(memory.to_host(value), expected)
+        else:
+            np.testing.assert_array_equal(memory.to_host(subgraph.compute([value])[0]), after)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(read, range(40)))
+
+
+def chain(length: int) -> Model:
+    builder = ModelBuilder()
+    value = builder.input(T.TENSOR_FLOAT32, (1, 8, 8, 4))
+    for _ in range(length):
+        value = builder.add(Op.TANH, value, output=tensor(T.TENSOR_FLOAT32, (1, 8, 8, 4)))
+    builder.output(value)
+    return builder.build()
+
+
+def run_chain(model: PreparedModel, call: ExecutionCall) -> AnyArray | None:
+    request = returned_request(model, [IMAGE], [IMAGE.shape])
+    return model.execute_valid(request, DEFAULT_CONFIG, call).returned[0]
+
+
+def test_cancelled_execution_stops_between_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost, "LONG_STEPS", 1)
+    model = prepare(chain(4), gpu_device("CpuRef")).prepared_model
+    assert model is not None and len(model.plan.nodes) == 4
+    call, runs, run = ExecutionCall(), list[int](), engine.GpuModel.run
+
+    def counted(self: engine.GpuModel, *arguments: Any) -> None:
+        runs.append(1)
+        run(self, *arguments)
+        call.cancellation.cancel()
+
+    monkeypatch.setattr(engine.GpuModel, "run", counted)
+    with pytest.raises(HalError, match="cancelled"):
+        run_chain(model, call)
+    assert len(runs) == 1
+    result = run_chain(model, ExecutionCall())
+    expected = np.tanh(np.tanh(np.tanh(np.tanh(IMAGE))))
+    assert result is not None
+    np.testing.assert_allclose(result.view(np.float32), expected.reshape(-1), atol=1e-5)
+    assert len(runs) == 5
+
+
+@pytest.mark.parametrize(("usual_s", "waits"), [(1e-3, 0), (15e-3, 1), (1.0, 3)])
+def test_parts_wait_for_as_much_work_as_was_measured(
+    monkeypatch: pytest.MonkeyPatch, usual_s: float, waits: int
+) -> None:
+    memory, parts = gpu()._memory, [compiled(chain(1)) for _ in range(4)]
+    kept, keep = list[engine.GpuBuffer](), engine.GpuMemory.keep
+
+    def counted(self: engine.GpuMemory, value: engine.GpuBuffer) -> bool:
+        kept.append(value)
+        return keep(self, value)
+
+    monkeypatch.setattr(engine.GpuMemory, "keep", counted)
+    values: list[Any] = [memory.to_own(IMAGE)]
+    for part in parts:
+        part._gpu.usual_s = usual_s
+        output = Intermediate(IMAGE.shape)
+        part.execute(values, [output], RunContext(NO_DEADLINE, Cancellation(), 0))
+        values = [output.value]
+        part._gpu.usual_s = usual_s
+    assert len(kept) == waits
 
 
 def test_buffers_are_used_again_when_their_execution_is_done() -> None:
