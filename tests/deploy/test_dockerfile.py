@@ -74,5 +74,5 @@ def test_packages_are_checked_against_their_hashes() -> None:
 def test_stages_are_debian_with_the_supported_python() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["requires-python"] == f">={container_lock.PYTHON}"
-    assert instructions("ARG") == ["BASE=debian:bookworm-slim"]  # which has Python 3.11
+    assert instructions("ARG") == ["BASE=debian:bookworm-slim", "GPU_PACKAGES="]  # which has Python 3.11
     assert {stage.split()[0] for stage in instructions("FROM")} == {"${BASE}"}

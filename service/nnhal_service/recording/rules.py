@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from nnhal_service.metrics.calls import MeteredModel
 from nnhal_service.settings import Settings
+
+if TYPE_CHECKING:  # the supervisor, which reads rules, does not load backends
+    from nnhal_service.metrics.calls import MeteredModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class ExecutionRules:
         """The rules as settings."""
         return {f"{self.kind}_{field.name}": getattr(self, field.name) for field in fields(self)}
 
-    def include(self, identity: str, model: MeteredModel) -> bool:
+    def include(self, identity: str, model: "MeteredModel") -> bool:
         """Return whether executions of a model by an identity are taken, as far as the share allows."""
         return (
             (not self.identities or identity in self.identities)
@@ -54,7 +56,7 @@ class ExecutionRules:
             and (not self.devices or model.device in self.devices)
         )
 
-    def _include_model(self, model: MeteredModel) -> bool:
+    def _include_model(self, model: "MeteredModel") -> bool:
         names = (model.name, model.name.rpartition("/")[0])
         return model.digest.hex().startswith(self.models) or any(name in self.models for name in names if name)
 

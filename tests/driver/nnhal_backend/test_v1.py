@@ -45,7 +45,7 @@ MEMBERS_1_2: dict[type, str] = {
     Backend: """
         after_load_network after_unload_network before_load_network before_unload_network close create_memory_manager
         create_profiling_context
-        use_allocator device_type stops_between_operations
+        use_allocator device_type stops_between_operations hardware memory_bytes
     """,
     CompiledSubgraph: "device_operands",
     OperationCall: "check integers",

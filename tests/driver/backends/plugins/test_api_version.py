@@ -39,7 +39,7 @@ ADDED: dict[tuple[int, int], dict[type, set[str]]] = {
         Backend: {
             *("before_load_network", "after_load_network", "before_unload_network", "after_unload_network", "close"),
             *("use_allocator", "create_memory_manager", "create_profiling_context"),
-            *("device_type", "stops_between_operations"),
+            *("device_type", "stops_between_operations", "hardware", "memory_bytes"),
         },
         CompiledSubgraph: {"device_operands"},
         CompileOptions: {"network", "check", "memory", "reserve"},
