@@ -307,7 +307,7 @@ def _count_earlier_executions(target: Target, low_priority_model: bytes, model: 
 
     with ThreadPoolExecutor(LOW_PRIORITY_COUNT) as threads:
         waiting = [threads.submit(execute_low, number) for number in range(LOW_PRIORITY_COUNT)]
-        for _ in range(4):  # until then, all calls have arrived
+        for _ in range(LOW_PRIORITY_COUNT // 3):  # until then, all calls have arrived
             ends.acquire()
         execution = target.execute(model, builtin_request("add_float"))
         before = len(ended)
