@@ -116,7 +116,7 @@ def test_path_closes_its_descriptors(target: Target, code: str) -> None:
     descriptors = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(5):
         run_path(target, code)
-    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
+    assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors  # what an earlier test has left may end meanwhile
 
 
 def test_relay_ends_its_threads_and_connections(target: Target) -> None:
