@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import nnhal
-from tests.end_to_end.backends import hanging_backend as hanging
+from tests.end_to_end.backends import hostile_plugin as plugin
 from tests.end_to_end.support.service_process import Service, start_service, stop_service
 
 METHODS = ("before_load_network", "supports", "optimize", "before_load", "compile", "after_load", "execute")
@@ -49,11 +49,11 @@ def work(service: Service, seconds: float) -> Durations:
         while time.monotonic() < end:
             prepared: list[nnhal.PreparedModel] = []
             measure(
-                lambda: prepared.append(device.prepare(hanging.model(), cache=False).result(60)),  # noqa: B023
+                lambda: prepared.append(device.prepare(plugin.model(), cache=False).result(60)),  # noqa: B023
                 durations.preparations,
             )
             for _ in range(10):
-                measure(lambda: prepared[0].execute([hanging.VALUES]), durations.executions)  # noqa: B023
+                measure(lambda: prepared[0].execute([plugin.VALUES]), durations.executions)  # noqa: B023
             prepared[0].close()
     return durations
 
@@ -62,7 +62,7 @@ def fall_back(service: Service, behavior: Path, method: str) -> float:
     """Let a method hang, and return the seconds after which a client has its result from CpuRef."""
     waiting = behavior.with_suffix(".waiting")
     waiting.unlink(missing_ok=True)
-    hanging.behave(behavior, f"{method} wait")
+    plugin.behave(behavior, f"{method} wait")
     with nnhal.connect(service.target) as device:
         start = time.perf_counter()
         while not _computes(device):
@@ -73,7 +73,7 @@ def fall_back(service: Service, behavior: Path, method: str) -> float:
 def _computes(device: nnhal.Device) -> bool:
     """Return whether CpuRef has the result. An execution that hangs ends with an error, and the next one falls back."""
     try:
-        return hanging.run(device) == hanging.COMPUTED
+        return plugin.run(device) == plugin.COMPUTED
     except nnhal.HalError:
         return False
 
@@ -85,9 +85,9 @@ def trial(service: Service, behavior: Path, method: str, seconds: float) -> str:
     client.start()
     durations = work(service, seconds)
     client.join()
-    hanging.behave(behavior, "")
+    plugin.behave(behavior, "")
     with nnhal.connect(service.target) as device:
-        while hanging.run(device) != hanging.COPIED:
+        while plugin.run(device) != plugin.COPIED:
             time.sleep(0.05)
     return f"{durations}; a client of the plug-in falls back after {seconds_of_fallback[0]:.2f} s"
 
@@ -100,7 +100,7 @@ def main() -> None:
         behavior.write_text("")
         service = start_service(
             Path(folder),
-            NNHAL_DYNAMIC_BACKENDS_PATH=str(hanging.FOLDER),
+            NNHAL_DYNAMIC_BACKENDS_PATH=str(plugin.FOLDER),
             NNHAL_BACKENDS="Hostile,CpuRef",
             NNHAL_DEVICES='["first", "second=CpuRef"]',
             NNHAL_BACKEND_TIMEOUT_S=str(LIMIT_S),

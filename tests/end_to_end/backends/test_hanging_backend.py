@@ -8,7 +8,7 @@ import pytest
 
 import nnhal
 from tests.concurrency import TIMEOUT_S, wait_until
-from tests.end_to_end.backends.hanging_backend import COMPUTED, COPIED, FOLDER, behave, model, run
+from tests.end_to_end.backends.hostile_plugin import COMPUTED, COPIED, FOLDER, behave, model, run
 from tests.end_to_end.support.service_process import Service, start_service, stop_service
 
 

@@ -1,18 +1,15 @@
 """Backend that raises unusual exceptions and gives invalid answers, in a service with clients."""
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import nnhal
-from nnhal.types import ErrorStatus, Operand, OperandType, OperationType
+from nnhal.types import ErrorStatus
 from tests.end_to_end.backends.hostile.Test_Hostile_backend import ERRORS
+from tests.end_to_end.backends.hostile_plugin import FOLDER, VALUES, behave, model
 from tests.end_to_end.support.service_process import Service, start_service, stop_service
-
-VALUES = np.array([1, -2], np.float32)
 
 RAISED = (*ERRORS, "status 0", "status 3")
 
@@ -29,7 +26,7 @@ def behavior(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def service(tmp_path_factory: pytest.TempPathFactory, behavior: Path) -> Iterator[Service]:
     started = start_service(
         tmp_path_factory.mktemp("service"),
-        NNHAL_DYNAMIC_BACKENDS_PATH=str(Path(__file__).parent / "hostile"),
+        NNHAL_DYNAMIC_BACKENDS_PATH=str(FOLDER),
         NNHAL_BACKENDS="Hostile",
         HOSTILE_FILE=str(behavior),
         NNHAL_SANDBOX_PATHS=str(behavior.parent),
@@ -42,19 +39,7 @@ def service(tmp_path_factory: pytest.TempPathFactory, behavior: Path) -> Iterato
 def device(service: Service, behavior: Path, request: pytest.FixtureRequest) -> Iterator[nnhal.Device]:
     with nnhal.connect(service.target, transport=request.param) as connected:
         yield connected
-    _behave(behavior, "")
-
-
-def _behave(file: Path, behavior: str) -> None:
-    temporary = file.with_suffix(".new")
-    temporary.write_text(behavior)
-    os.replace(temporary, file)
-
-
-def model() -> nnhal.Model:
-    b = nnhal.ModelBuilder()
-    b.output(b.add(OperationType.RELU, b.input(OperandType.TENSOR_FLOAT32, (2,)), output=Operand(3, (2,))))
-    return b.build()
+    behave(behavior, "")
 
 
 def assert_fails(call: Callable[[], object]) -> None:
@@ -69,16 +54,16 @@ def assert_fails(call: Callable[[], object]) -> None:
 def test_preparation_is_answered_and_the_next_one_succeeds(
     device: nnhal.Device, behavior: Path, method: str, raised: str
 ) -> None:
-    _behave(behavior, f"{method} {raised}")
+    behave(behavior, f"{method} {raised}")
     for _ in range(3):  # more often than there are threads that prepare
         assert_fails(lambda: device.prepare(model()).result(timeout=30))
-    _behave(behavior, "")
+    behave(behavior, "")
     assert device.prepare(model()).result(timeout=30).execute([VALUES])[0].tolist() == [1, -2]
 
 
 @pytest.mark.parametrize("raised", [*RAISED, "None"])
 def test_operation_is_unsupported_if_the_question_fails(device: nnhal.Device, behavior: Path, raised: str) -> None:
-    _behave(behavior, f"supports {raised}")
+    behave(behavior, f"supports {raised}")
     (operation,) = device.explain(model()).operations
     assert (operation.backend, operation.refusals[0].backend) == ("", "Hostile")
     assert "asking it failed" in operation.refusals[0].reason
@@ -96,14 +81,14 @@ def test_execution_is_answered_on_every_path(device: nnhal.Device, behavior: Pat
     )
     for call in calls:
         call()
-    _behave(behavior, f"execute {raised}")
+    behave(behavior, f"execute {raised}")
     for call in calls:
         for _ in range(2):  # the second time, the encodings come from caches
             assert_fails(call)
-    _behave(behavior, "wait_finish SystemExit")
+    behave(behavior, "wait_finish SystemExit")
     for call in calls:
         assert_fails(call)
-    _behave(behavior, "")
+    behave(behavior, "")
     for call in calls:
         call()
     burst.close()
@@ -112,14 +97,14 @@ def test_execution_is_answered_on_every_path(device: nnhal.Device, behavior: Pat
 
 @pytest.mark.parametrize("answer", [*RAISED, "bad"])
 def test_device_describes_itself(device: nnhal.Device, behavior: Path, answer: str) -> None:
-    _behave(behavior, f"extensions {answer}")
+    behave(behavior, f"extensions {answer}")
     assert device.extensions == ()
-    _behave(behavior, f"performance {answer}")
+    behave(behavior, f"performance {answer}")
     assert all(entry.info.exec_time > 0 for entry in device.capabilities.operand_performance)
-    _behave(behavior, "")
+    behave(behavior, "")
 
 
 def test_log_names_the_backend_and_the_method(device: nnhal.Device, service: Service, behavior: Path) -> None:
-    _behave(behavior, "compile SystemExit")
+    behave(behavior, "compile SystemExit")
     assert_fails(lambda: device.prepare(model()).result(timeout=30))
     assert "backend Hostile failed in compile" in service.log.read_text()

@@ -1,4 +1,4 @@
-"""Backend that hangs as a file tells it, and a model whose output shows whether it ran there."""
+"""The plug-in that misbehaves as a file tells it, and a model whose output shows whether it ran there."""
 
 import os
 from pathlib import Path
