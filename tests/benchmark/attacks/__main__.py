@@ -2,10 +2,11 @@
 
 `python -m tests.benchmark.attacks` starts a service for each attack, and a client that executes a small model, opens
 sessions, and checks health. It prints the median and the 99th percentile of each, in milliseconds, and the longest
-health check. Names select attacks, for example `python -m tests.benchmark.attacks "long shape"`; everything after `--`
-is passed to `nnhal serve`, for example `-- --workers 2`. `--nnhal COMMAND` attacks another release. With `--tokens`
-the client and the attacker have an identity each; only the attacks of late executions send tokens. `--table` prints
-the 99th percentiles alone and under attack as rows of Markdown.
+health check. The attacker is a process of the lowest priority. Names select attacks, for example
+`python -m tests.benchmark.attacks "long shape"`; everything after `--` is passed to `nnhal serve`, for example
+`-- --workers 2`. `--nnhal COMMAND` attacks another release. With `--tokens` the client and the attacker have an
+identity each; only the attacks of late executions send tokens. `--table` prints the 99th percentiles alone and under
+attack as rows of Markdown.
 """
 
 import argparse
@@ -22,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from nnhal_service.identity.tokens import create_token
-from tests.benchmark.attacks import deadlines, floods, memory, models, unread  # noqa: F401 - they register attacks
 from tests.benchmark.attacks.attack import ATTACKS
+from tests.benchmark.attacks.attacker import run_attack, start_attacker
 from tests.benchmark.attacks.well_behaved_client import EXECUTE, HEALTH, SESSION
 from tests.end_to_end.support.service_process import Service, start_service
 
@@ -57,11 +58,12 @@ def measure(name: str, options: Sequence[str], chosen: argparse.Namespace) -> No
                 env=environment,
             )
             _begin(client, "warm-up")
-            time.sleep(_WARM_UP_S)
-            _begin(client, _ALONE)
-            time.sleep(seconds)
-            _begin(client, _ATTACKED)
-            attacked = ATTACKS[name](service.target, time.monotonic() + seconds)
+            with start_attacker() as attacker:
+                time.sleep(_WARM_UP_S)
+                _begin(client, _ALONE)
+                time.sleep(seconds)
+                _begin(client, _ATTACKED)
+                attacked = attacker.submit(run_attack, name, service.target, seconds).result()
             _begin(client, _AFTER)
             time.sleep(seconds / 2)
             output, _ = client.communicate(timeout=10 * _STOP_S)
