@@ -439,7 +439,8 @@ class Backend(ABC):
     def hardware(self) -> Mapping[str, str]:
         """Return what operators want to know of its hardware, for example its driver: values by name (optional, 1.2).
 
-        The host reads it once, after the creation of the backend. `nnhal info` shows it.
+        The host reads it once, after the creation of the backend. `nnhal info` shows it. The value of "adapter" is the
+        name by which clients of a fleet may ask for this hardware.
         """
         return {}
 

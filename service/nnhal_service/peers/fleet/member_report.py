@@ -50,6 +50,8 @@ class WaitMeter:
 def member_of(snapshot: admin_pb2.ServiceSnapshot, known: Member, waits: WaitMeter) -> Member:
     """Return the record of a member, from the state of its service and from what is known of it without that."""
     load = snapshot.load
+    backends = [each for device in snapshot.devices for each in device.backends if each.state == "ready"]
+    adapters = (each.hardware["adapter"] for each in backends if "adapter" in each.hardware)
     return replace(
         known,
         version=snapshot.version,
@@ -59,7 +61,8 @@ def member_of(snapshot: admin_pb2.ServiceSnapshot, known: Member, waits: WaitMet
         sessions=len(snapshot.sessions),
         executions=load.running + load.queued + load.preparing,
         devices={device.name: device.type for device in snapshot.devices},
-        backends={each.id: each.version for each in _backends(snapshot.devices) if each.state == "ready"},
+        backends={each.id: each.version for each in backends},
+        accelerators=tuple(dict.fromkeys((*known.accelerators, *adapters))),
         models=frozenset(_models(snapshot)),
         wait_s=waits.update(load.executions, load.waited_s, load.queued),
     )
@@ -90,10 +93,6 @@ class MemberReader:
     def close(self) -> None:
         """Close the connection."""
         self._channel.close()
-
-
-def _backends(devices: Iterable[admin_pb2.DeviceSnapshot]) -> Iterable[admin_pb2.BackendSnapshot]:
-    return (backend for device in devices for backend in device.backends)
 
 
 def _models(snapshot: admin_pb2.ServiceSnapshot) -> Iterable[str]:
