@@ -1,7 +1,8 @@
 """Long work in Python: checks of whether it must end, turns for other threads, and a pause of the garbage collector.
 
 Threads that compute in Python take turns of 5 ms with the interpreter lock. A call that needs the lock several times
-then waits several times. So long work pauses by itself, for less time than that.
+then waits several times. So long work pauses by itself, for less time than that, and more often while others need the
+lock.
 
 A full collection of garbage looks at every object, and nothing else of the process runs meanwhile, health checks
 included. The objects of a large model are many, form few cycles, and cause several collections while they are created.
@@ -17,6 +18,9 @@ from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import Deadline
 
 _INTERVAL_NS = 2_000_000
+_BUSY_INTERVAL_NS = 300_000
+_LONG_PAUSE_NS = 300_000
+"""A pause that takes this long shows that others use the lock."""
 _PAUSE_S = 50e-6
 """Long enough for a waiting thread to wake up and take the lock."""
 _collector_paused = threading.Lock()
@@ -44,11 +48,13 @@ class PacedCheck:
         Raises:
             HalError: the work must end.
         """
-        if time.perf_counter_ns() < self._next_ns:
+        start = time.perf_counter_ns()
+        if start < self._next_ns:
             return
         self._check()
         time.sleep(_PAUSE_S)
-        self._next_ns = time.perf_counter_ns() + _INTERVAL_NS
+        end = time.perf_counter_ns()
+        self._next_ns = end + (_INTERVAL_NS if end - start < _LONG_PAUSE_NS else _BUSY_INTERVAL_NS)
 
 
 def call_check(deadline: Deadline, cancellation: Cancellation) -> Callable[[], None]:

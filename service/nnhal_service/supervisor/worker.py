@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import socket
+import sys
 import threading
 from dataclasses import replace
 from types import TracebackType
@@ -55,6 +56,9 @@ _DESCRIPTORS = 1024
 """Descriptors from which on a worker serves some hundred clients: connections of one host may have half of them."""
 _OFFENDER_NICE = 5
 """Niceness of the workers of offenders."""
+_SWITCH_INTERVAL_S = 0.001
+"""Time after which a thread that computes in Python leaves the interpreter lock to those that wait. Python's own is
+five times as long, and a call that needs the lock ten times waits ten times beside the analysis of a large model."""
 
 
 def run_worker(arguments: ChildArguments) -> None:
@@ -80,6 +84,7 @@ def run_worker(arguments: ChildArguments) -> None:
     end_with_threads()
     enter_sandbox(spec.settings, spec.addresses.listen, spec.temporary)
     tune_malloc()
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     _, descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))  # 1,000 silent connections took them all
     if descriptors < _DESCRIPTORS:
