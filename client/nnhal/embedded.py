@@ -57,12 +57,12 @@ class EmbeddedService:
         """Wait until the service listens, and return its address."""
         assert self._process.stdout is not None
         line = _read_first_line(self._process.stdout)
-        if line.startswith(_READY):
+        if line and line.startswith(_READY):
             return line.removeprefix(_READY).strip()
         self._process.kill()
-        last = _read_last_line(log)
+        last, late = _read_last_line(log), f" within {START_TIMEOUT_S:g} s" if line is None else ""
         error = MissingExtraError if "pip install 'nnhal[" in last else DeadObjectError
-        raise error(ErrorStatus.DEVICE_UNAVAILABLE, f"the embedded service did not start: {last}")
+        raise error(ErrorStatus.DEVICE_UNAVAILABLE, f"the embedded service did not start{late}: {last}")
 
     @property
     def running(self) -> bool:
@@ -101,11 +101,11 @@ def _start_process(arguments: Sequence[str], log: IO[bytes]) -> "subprocess.Pope
     )
 
 
-def _read_first_line(stream: IO[bytes]) -> str:
-    """Return the first line of a pipe; "" if it is closed or nothing comes in time."""
+def _read_first_line(stream: IO[bytes]) -> str | None:
+    """Return the first line of a pipe; "" if it is closed, and None if nothing comes in time."""
     with selectors.DefaultSelector() as selector:
         selector.register(stream, selectors.EVENT_READ)
-        return stream.readline().decode() if selector.select(START_TIMEOUT_S) else ""
+        return stream.readline().decode() if selector.select(START_TIMEOUT_S) else None
 
 
 def _read_last_line(log: IO[bytes]) -> str:

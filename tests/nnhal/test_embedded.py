@@ -107,3 +107,9 @@ def test_error_has_the_reason_of_a_failed_start(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("NNHAL_BACKENDS", '["NoSuchBackend"]')
     with pytest.raises(nnhal.DeadObjectError, match="there is no backend 'NoSuchBackend'"):
         EmbeddedService()
+
+
+def test_error_of_a_late_start_has_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nnhal.embedded.START_TIMEOUT_S", 1e-6)
+    with pytest.raises(nnhal.DeadObjectError, match="the embedded service did not start within 1e-06 s: no output"):
+        EmbeddedService()
