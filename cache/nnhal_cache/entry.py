@@ -22,7 +22,7 @@ class Manifest:
     """Description that is saved beside the two files.
 
     `identity`, `backends`, `origin` and `name` are for operators; sizes in bytes. An entry that was saved here has no
-    origin, and a model that a client has sent has no name.
+    origin.
     """
 
     identity: str
@@ -79,7 +79,8 @@ class EntryInfo:
         backends: the argument of `PendingEntry.commit`.
         generation: a name that changes when the entry is replaced.
         origin: where the entry comes from; "" if it was saved here.
-        name: name and version of a model of the repository, for example "detector/3"; or "".
+        name: name and version of a model of the repository, for example "detector/3"; or the name that a client gave
+            its model, without a slash; or "".
     """
 
     identity: str

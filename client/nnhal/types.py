@@ -263,7 +263,8 @@ class ModelState:
 class Model:
     """A model.
 
-    The names, states and normalizations exist only in the client. They are not part of the HAL and are not transmitted.
+    The names, states and normalizations exist only in the client. They are not part of the HAL and are not transmitted,
+    except `name`, which services show to operators.
 
     Attributes:
         input_names: one name per input of `main`, or ().
@@ -271,6 +272,7 @@ class Model:
         operation_names: the origin of each operation of `main`, or ().
         states: variables that a caller carries from one execution to the next.
         normalizations: how pixels become elements of each input, if the file tells, or ().
+        name: that of the file without its suffix, or "".
     """
 
     main: Subgraph
@@ -284,6 +286,7 @@ class Model:
     operation_names: tuple[str, ...] = ()
     states: tuple[ModelState, ...] = ()
     normalizations: tuple[Normalization | None, ...] = ()
+    name: str = ""
 
     @property
     def subgraphs(self) -> tuple[Subgraph, ...]:

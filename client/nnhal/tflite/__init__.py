@@ -9,6 +9,7 @@ Large constants are not copied: a pool of the model is a window on the file. The
 """
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -69,9 +70,9 @@ def load(
         TfliteError: the file is damaged, or a part of it is not supported. The message names each such operator.
         OSError: the file cannot be opened.
     """
-    return _import_model(
-        _map_file(path), Path(path).name, _Options(extension, shapes or {}, _subgraph(signature), Path(path).parent)
-    )
+    options = _Options(extension, shapes or {}, _subgraph(signature), Path(path).parent)
+    model = _import_model(_map_file(path), Path(path).name, options)
+    return replace(model, name=os.fsencode(Path(path).stem).decode(errors="replace"))  # no half surrogate pairs
 
 
 def parse(

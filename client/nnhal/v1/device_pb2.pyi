@@ -442,6 +442,7 @@ class PrepareModelRequest(_message.Message):
     PRIORITY_FIELD_NUMBER: _builtins.int
     DEADLINE_NS_FIELD_NUMBER: _builtins.int
     CACHE_FIELD_NUMBER: _builtins.int
+    MODEL_NAME_FIELD_NUMBER: _builtins.int
     session: _builtins.bytes
     """Handle of the session, from SessionOpened.session."""
     device: _builtins.str
@@ -452,6 +453,8 @@ class PrepareModelRequest(_message.Message):
     """Priority among the models of this client. Absent: LOW, the enum's value 0."""
     deadline_ns: _builtins.int
     """Nanoseconds from now. Absent or -1: no deadline. 0: the deadline has passed."""
+    model_name: _builtins.str
+    """Name of the model for operators, for example that of its file. It has no effect on the preparation."""
     @_builtins.property
     def model(self) -> _types_pb2.Model:
         """The model."""
@@ -470,10 +473,11 @@ class PrepareModelRequest(_message.Message):
         priority: _enums_pb2.Priority.ValueType = ...,
         deadline_ns: _builtins.int | None = ...,
         cache: _types_pb2.CompilationCache | None = ...,
+        model_name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_deadline_ns", b"_deadline_ns", "cache", b"cache", "deadline_ns", b"deadline_ns", "model", b"model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_deadline_ns", b"_deadline_ns", "cache", b"cache", "deadline_ns", b"deadline_ns", "device", b"device", "model", b"model", "preference", b"preference", "priority", b"priority", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_deadline_ns", b"_deadline_ns", "cache", b"cache", "deadline_ns", b"deadline_ns", "device", b"device", "model", b"model", "model_name", b"model_name", "preference", b"preference", "priority", b"priority", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__deadline_ns: _TypeAlias = _typing.Literal["deadline_ns"]  # noqa: Y015
     _WhichOneofArgType__deadline_ns: _TypeAlias = _typing.Literal["_deadline_ns", b"_deadline_ns"]  # noqa: Y015
@@ -491,10 +495,13 @@ class PrepareModelWithConfigRequest(_message.Message):
     DEVICE_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     CONFIG_FIELD_NUMBER: _builtins.int
+    MODEL_NAME_FIELD_NUMBER: _builtins.int
     session: _builtins.bytes
     """Handle of the session, from SessionOpened.session."""
     device: _builtins.str
     """Name of the device. Empty: the server's first."""
+    model_name: _builtins.str
+    """As in PrepareModelRequest."""
     @_builtins.property
     def model(self) -> _types_pb2.Model:
         """The model."""
@@ -510,10 +517,11 @@ class PrepareModelWithConfigRequest(_message.Message):
         device: _builtins.str = ...,
         model: _types_pb2.Model | None = ...,
         config: _types_pb2.PrepareModelConfig | None = ...,
+        model_name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "model", b"model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "device", b"device", "model", b"model", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["config", b"config", "device", b"device", "model", b"model", "model_name", b"model_name", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -529,12 +537,15 @@ class PrepareModelFromCacheRequest(_message.Message):
     DEVICE_FIELD_NUMBER: _builtins.int
     DEADLINE_NS_FIELD_NUMBER: _builtins.int
     CACHE_FIELD_NUMBER: _builtins.int
+    MODEL_NAME_FIELD_NUMBER: _builtins.int
     session: _builtins.bytes
     """Handle of the session, from SessionOpened.session."""
     device: _builtins.str
     """Name of the device. Empty: the server's first."""
     deadline_ns: _builtins.int
     """Nanoseconds from now. Absent or -1: no deadline. 0: the deadline has passed."""
+    model_name: _builtins.str
+    """As in PrepareModelRequest."""
     @_builtins.property
     def cache(self) -> _types_pb2.CompilationCache:
         """The cache to prepare from."""
@@ -546,10 +557,11 @@ class PrepareModelFromCacheRequest(_message.Message):
         device: _builtins.str = ...,
         deadline_ns: _builtins.int | None = ...,
         cache: _types_pb2.CompilationCache | None = ...,
+        model_name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_deadline_ns", b"_deadline_ns", "cache", b"cache", "deadline_ns", b"deadline_ns"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_deadline_ns", b"_deadline_ns", "cache", b"cache", "deadline_ns", b"deadline_ns", "device", b"device", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_deadline_ns", b"_deadline_ns", "cache", b"cache", "deadline_ns", b"deadline_ns", "device", b"device", "model_name", b"model_name", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__deadline_ns: _TypeAlias = _typing.Literal["deadline_ns"]  # noqa: Y015
     _WhichOneofArgType__deadline_ns: _TypeAlias = _typing.Literal["_deadline_ns", b"_deadline_ns"]  # noqa: Y015

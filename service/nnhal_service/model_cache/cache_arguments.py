@@ -39,7 +39,7 @@ class PendingSave:
     """The files that one preparation saves to, open from its launch until its outcome is known.
 
     Args:
-        name: name and version of a model of the repository, for lists of entries.
+        name: name of the model for lists of entries, with its version if it is one of the repository.
     """
 
     def __init__(self, arguments: "CacheArguments", device: Device, session: Session, name: str = "") -> None:

@@ -41,6 +41,8 @@ from nnhal_service.sessions.received_model import ReceivedModel, ReceivedModelRe
 from nnhal_service.sessions.session import Session
 
 PrepareRequest = device_pb2.PrepareModelRequest | device_pb2.PrepareModelWithConfigRequest
+_NAME_LENGTH = 100
+"""Characters of a name that are kept."""
 
 
 def _reject_launch(error: HalError, context: grpc.ServicerContext, send: Send[device_pb2.PrepareModelEvent]) -> None:
@@ -231,7 +233,7 @@ class DeviceServicer(ServicerBase, device_pb2_grpc.DeviceServicer):
         """Launch a preparation from a model."""
         session, device = stream.session, self._devices.get(request.device)
         _require_extensions(session, (*request.model.extension_name_to_prefix, *options.extensions))
-        save = PendingSave(self._cache_arguments, device, session)
+        save = PendingSave(self._cache_arguments, device, session, stream.name)
         reader = ReceivedModel(session, request.model, self._limits, self._models, partial(save.open, cache))
         with self._counted(session, request):
             device.prepare_model(PreparationLaunch(reader, save.committing(stream.notify), stream.call, options))
@@ -240,7 +242,8 @@ class DeviceServicer(ServicerBase, device_pb2_grpc.DeviceServicer):
         """Launch a preparation from cache files."""
         session, device = stream.session, self._devices.get(request.device)
         deadline_ns = stream.call.deadline.at_ns
-        with self._cache_arguments.open_for_loading(device, session, request.cache, deadline_ns) as source:
+        arguments, name = self._cache_arguments, stream.name
+        with arguments.open_for_loading(device, session, request.cache, deadline_ns, name=name) as source:
             preloaded = self._preloader.get(device, str(session.identity), request.cache.token, source.generation)
 
             def notify(outcome: Outcome) -> None:
@@ -278,7 +281,8 @@ class DeviceServicer(ServicerBase, device_pb2_grpc.DeviceServicer):
         call = DeviceCall(
             deadline, session.owner, cancellation_of(context), self._reserve(session), meter, session.client_digest
         )
-        stream = PreparationStream(session, responses, self._executor, call, meter, context, limited=limited)
+        name = _plain_name(request.model_name)
+        stream = PreparationStream(session, responses, self._executor, call, meter, context, name=name, limited=limited)
         try:
             with carry(context):
                 launch(stream)
@@ -298,6 +302,11 @@ class DeviceServicer(ServicerBase, device_pb2_grpc.DeviceServicer):
 
     def _count_error(self, request: Message, error: HalError) -> None:
         self._metrics.count_error(f"Device.{type(request).__name__.removesuffix('Request')}", error)
+
+
+def _plain_name(name: str) -> str:
+    """Return the name of a client's model for lists: never that of a model of the repository, which has a slash."""
+    return "".join(c for c in name.rpartition("/")[2] if c.isprintable())[:_NAME_LENGTH]
 
 
 def _require_extensions(session: Session, names: Collection[object]) -> None:

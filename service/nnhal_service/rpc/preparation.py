@@ -35,6 +35,7 @@ class PreparationStream:
     Args:
         executor: runs what waits for the client.
         call: the call, as the device sees it.
+        name: name of the model that the client gave it; or "".
         limited: whether the deadline is the service's limit, not the client's.
     """
 
@@ -47,10 +48,12 @@ class PreparationStream:
         meter: PreparationMeter,
         request: Request,
         *,
+        name: str,
         limited: bool,
     ) -> None:
         self.session = session
         self.call = call
+        self.name = name
         self._stream = stream
         self._executor = executor
         self._meter = meter
@@ -126,7 +129,7 @@ class PreparationStream:
         """Return a handle for the prepared model; empty if there is none."""
         if outcome.prepared_model is None:
             return b""
-        return self.session.add(outcome.prepared_model, "prepared_models")
+        return self.session.add(outcome.prepared_model, "prepared_models", self.name)
 
     def _report(self, outcome: Outcome, handle: bytes = b"") -> None:
         digest = outcome.prepared_model.digest if outcome.prepared_model is not None else b""

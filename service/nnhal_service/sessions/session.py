@@ -44,12 +44,14 @@ class SessionObject(Generic[T]):
         label: its name in logs.
         limit: name of the limit on objects of its kind; or "".
         created_at: time at which the session got it, in seconds since 1970.
+        name: that which its client gave it; or "".
     """
 
     label: str
     value: T
     limit: str
     created_at: float
+    name: str
 
 
 class _Listeners:
@@ -156,8 +158,10 @@ class Session:
         self._close_reason = ""
         self._lock = threading.Lock()
 
-    def add(self, value: object, limit: str = "") -> bytes:
+    def add(self, value: object, limit: str = "", name: str = "") -> bytes:
         """Take ownership of an object and return its handle. It counts against `objects` and a limit on its kind.
+
+        `name`: see `SessionObject`.
 
         Raises:
             HalError: SESSION_LOST: the session has ended. RESOURCE_EXHAUSTED_*: a limit of the session.
@@ -169,7 +173,8 @@ class Session:
             self._limits.require("objects", len(self._objects) + 1, "the session would have")
             if limit:
                 self._count(limit)
-            self._objects[handle] = SessionObject(f"{self.name}.{next(self._numbers)}", value, limit, time.time())
+            label = f"{self.name}.{next(self._numbers)}"
+            self._objects[handle] = SessionObject(label, value, limit, time.time(), name)
         return handle
 
     def acquire_slot(self, limit: str) -> None:

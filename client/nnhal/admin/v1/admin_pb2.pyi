@@ -1319,7 +1319,7 @@ class ModelSnapshot(_message.Message):
     longest_s: _builtins.float
     """Longest duration of an execution; 0 before the first one."""
     model_name: _builtins.str
-    """Its name and version in the repository, for example "detector/3"; "" if the client has sent it."""
+    """Its name and version in the repository, for example "detector/3"; or the name that its client gave it; or ""."""
     shadow_compared: _builtins.int
     """Executions that the shadow has compared, of all prepared models with this digest, since the start of the service."""
     shadow_different: _builtins.int
@@ -1391,7 +1391,7 @@ class CacheEntrySnapshot(_message.Message):
     backends: _builtins.str
     """The backends that it was saved for, with their versions."""
     model_name: _builtins.str
-    """Name and version of a model of the repository, for example "detector/3"; "" for models that clients have sent."""
+    """Name and version of a model of the repository, for example "detector/3"; or the name that a client gave; or ""."""
     def __init__(
         self,
         *,

@@ -144,7 +144,7 @@ class PreparationSpec:
         """Return the request that prepares the model from the cache."""
         deadline_ns = optional_nanoseconds(deadline.remaining)
         return device_pb2.PrepareModelFromCacheRequest(
-            session=session, device=self.device, deadline_ns=deadline_ns, cache=cache
+            session=session, device=self.device, deadline_ns=deadline_ns, cache=cache, model_name=self.model.name
         )
 
     def prepare_request(
@@ -163,6 +163,7 @@ class PreparationSpec:
             priority=self.priority,  # type: ignore[arg-type]
             deadline_ns=optional_nanoseconds(deadline.remaining),
             cache=cache,
+            model_name=self.model.name,
         )
 
     def check_model_unchanged(self) -> None:

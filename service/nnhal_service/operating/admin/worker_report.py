@@ -126,7 +126,7 @@ class WorkerReporter:
             best_s=model.latencies.min_ns() / 1e9,
             longest_s=model.latencies.max_ns / 1e9,
             partitions=partitions,
-            model_name=model.name,
+            model_name=model.name or entry.name,
         )
 
 
