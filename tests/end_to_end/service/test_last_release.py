@@ -1,16 +1,20 @@
-"""The last release beside this one: clients of each on services of each, and one cache that both use in turns.
+"""The last release beside this one: clients of each on services of each, one cache in turns, and one fleet of both.
 
 NNHAL_LAST_RELEASE names a commit in place of the newest tag before this commit.
 """
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
+
+from tests.concurrency import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCE_ROOTS = ("client", "driver", "service", "cache", "tools")
@@ -54,11 +58,15 @@ def variables(release: Path, **more: str) -> dict[str, str]:
 
 
 @contextmanager
-def serving(release: Path, folder: Path) -> Iterator[str]:
-    """Run a service, whose cache is in a folder. Yield its address."""
-    environment = variables(release, NNHAL_CACHE_DIR=str(folder), PYTHONUNBUFFERED="1")
-    command = [sys.executable, "-m", "nnhal_tools", "serve", "--listen", "127.0.0.1:0"]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as it:
+def serving(release: Path, folder: Path, *options: str) -> Iterator[str]:
+    """Run a service, whose cache, state and log are in a folder. Yield its address."""
+    folders = {"NNHAL_CACHE_DIR": str(folder), "NNHAL_STATE_DIR": str(folder / "state")}
+    environment = variables(release, **folders, PYTHONUNBUFFERED="1")
+    command = [sys.executable, "-m", "nnhal_tools", "serve", "--listen", "127.0.0.1:0", *options]
+    with (
+        (folder / "log").open("a") as log,
+        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True) as it,
+    ):
         assert it.stdout is not None
         try:
             yield it.stdout.readline().removeprefix("listening on ").strip()
@@ -91,3 +99,32 @@ def test_upgrade_and_rollback_on_one_cache(releases: dict[str, Path], tmp_path: 
         with serving(releases[name], tmp_path) as target:
             assert use(releases[name], target) in ("SAVED", "HIT")
             assert use(releases[name], target) == "HIT"
+
+
+@pytest.mark.nightly
+def test_one_fleet_of_both(releases: dict[str, Path], tmp_path: Path) -> None:
+    """A member of either release sends clients of both to the other one."""
+    sockets = {name: f"unix:{tmp_path / name}/admin.sock" for name in (THIS, LAST)}
+    options = ("--fleet-peers", ",".join(sockets.values()), "--backends", "CpuRef")
+
+    def nnhal(name: str, *arguments: str) -> str:
+        command = [sys.executable, "-m", "nnhal_tools", *arguments, "--target", sockets[name]]
+        return subprocess.run(command, env=variables(releases[name]), capture_output=True, text=True, check=True).stdout
+
+    def sees_both(name: str) -> bool:
+        members = json.loads(nnhal(name, "fleet", "status", "--json"))["members"]
+        return sum(not member["draining"] for member in members) == len(sockets)
+
+    with ExitStack() as stack:
+        targets = {}
+        for name, socket in sockets.items():
+            (tmp_path / name).mkdir()
+            member = serving(releases[name], tmp_path / name, "--admin-listen", socket, *options)
+            targets[name] = stack.enter_context(member)
+        for sender in sockets:
+            assert all(wait_until(partial(sees_both, name), 60) for name in sockets)
+            nnhal(sender, "admin", "drain")
+            for client in sockets:
+                use(releases[client], targets[sender])
+            assert (tmp_path / sender / "log").read_text().count("session-placed") == 2
+            nnhal(sender, "admin", "resume")
