@@ -144,6 +144,15 @@ INPUTS = [
         "run {digits} --shape image",
         "invalid --shape 'image': expected NAME=SIZES, for example image=1,224,224,3",
     ),
+    Mistake(
+        "run {digits} --normalize 127.5",
+        "invalid --normalize '127.5': expected MEAN/STD, for example 127.5/127.5, or a number for each channel",
+    ),
+    Mistake(
+        "run {digits} --image image.png --normalize 1,2,3/1",
+        "--normalize 1,2,3/1 needs a model with one float input of images of as many channels, and divisors that are "
+        "not 0; this one takes TENSOR_FLOAT32 [1, 8, 8, 1]",
+    ),
     Mistake("run {digits} --draw drawn.png", "--draw needs an image, the picture to draw on"),
     Mistake(
         "run {digits} --image image.png --draw none/drawn.png",

@@ -54,6 +54,21 @@ def test_metadata_normalizes_pixels_of_float_inputs(tmp_path: Path) -> None:
     assert read(OperandType.TENSOR_QUANT8_ASYMM, (127.5,), (127.5,)) == ([0, 100, 255], "resized to 1x1")
 
 
+def test_user_replaces_the_normalization_of_the_file() -> None:
+    image = Operand(OperandType.TENSOR_FLOAT32, (1, 4, 2, 3), lifetime=OperandLifeTime.SUBGRAPH_INPUT)
+    model = Model(Subgraph((image,), (), (0,), ()), normalizations=(((0.0,), (1.0,)),))
+    for text, expected in (("127.5/2", ((127.5,), (2.0,))), ("1,2,3/4, 5,-6", ((1, 2, 3), (4, 5, -6)))):
+        (operand,) = inputs.input_operands(inputs.with_normalization(model, text))
+        assert operand.normalization == expected
+        assert inputs.describe_image(operand, "--normalize").endswith(", from --normalize")
+    for text in ("", "1", "1/2/3", "a/b", "1,/2"):
+        with pytest.raises(CommandError, match=f"^invalid --normalize '{text}': expected MEAN/STD"):
+            inputs.with_normalization(model, text)
+    for text in ("1/0", "1,2/1", "nan/1", "1/inf"):
+        with pytest.raises(CommandError, match=r"this one takes TENSOR_FLOAT32 \[1, 4, 2, 3\]"):
+            inputs.with_normalization(model, text)
+
+
 def test_image_keeps_its_orientation_and_is_resized_smoothly(tmp_path: Path) -> None:
     pixels = np.zeros((2, 4), np.uint8)
     pixels[0, 3] = 255

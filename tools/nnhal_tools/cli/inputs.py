@@ -3,6 +3,7 @@
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import IO
@@ -168,16 +169,39 @@ def read_image(path: Path, operands: Sequence[TensorInfo]) -> AnyArray:
         raise CommandError(f"cannot read the image {path}: {error_text(error)}") from error
 
 
-def describe_image(operand: TensorInfo) -> str:
-    """Return how pixels become elements of an input, as text."""
+def with_normalization(model: Model, text: str) -> Model:
+    """Return a model whose image is normalized as "MEAN/STD" says, in place of what its file says.
+
+    Both are a number, or one for each channel, with commas between them.
+
+    Raises:
+        CommandError: the text has another form, or the model does not take an image of floats with these channels.
+    """
+    try:
+        mean, std = (tuple(map(float, part.split(","))) for part in text.split("/"))
+    except ValueError:
+        raise CommandError(
+            f"invalid --normalize {text!r}: expected MEAN/STD, for example 127.5/127.5, or a number for each channel"
+        ) from None
+    operands = input_operands(model)
+    if len(operands) != 1 or not valid_normalization(operands[0], (mean, std)):
+        raise CommandError(
+            f"--normalize {text} needs a model with one float input of images of as many channels, and divisors that "
+            f"are not 0; {_takes(operands)}"
+        )
+    return replace(model, normalizations=((mean, std),) * len(model.inputs))
+
+
+def describe_image(operand: TensorInfo, source: str = "the metadata") -> str:
+    """Return how pixels become elements of an input, as text. `source` is that of a normalization."""
     layout = image_layout(operand)
     assert layout is not None
     size = f"resized to {layout[1]}x{layout[0]}"
     if normalization := valid_normalization(operand, operand.normalization):
         mean, std = (f"{v[0]:g}" if len(set(v)) == 1 else f"[{', '.join(f'{x:g}' for x in v)}]" for v in normalization)
-        return f"{size}, (pixels - {mean}) / {std}, from the metadata"
+        return f"{size}, (pixels - {mean}) / {std}, from {source}"
     if operand.type in {OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16}:
-        return f"{size}, pixels / 255; the file does not tell another normalization"
+        return f"{size}, pixels / 255; the file does not tell another normalization, --normalize does"
     return f"{size}, pixels - 128" if operand.type == OperandType.TENSOR_QUANT8_ASYMM_SIGNED else size
 
 

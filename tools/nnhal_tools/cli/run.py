@@ -92,6 +92,7 @@ class RunSettings:
     fallback: bool
     cache: bool
     batch: int
+    normalize: str | None
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,15 @@ def run(
     input_: InputFiles = None,
     shape: InputShapes = None,
     signature: SignatureKey = None,
+    normalize: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MEAN/STD",
+            help="What is subtracted from pixels (0 to 255) of a float input, and what then divides them: 127.5/127.5, "
+            "or with commas a number for each channel. [default: as the model's file says, or 0/255]",
+            show_default=False,
+        ),
+    ] = None,
     labels: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Names of the classes, one per line. [default: those in the model's file]"),
@@ -169,9 +179,10 @@ def run(
     """Run a model on a service, for one file or for many.
 
     An image is resized to the input's size. The values are its pixels (uint8), pixels - 128 (int8), or for float32 what
-    the model's metadata says, and pixels / 255 without it. A sound becomes mono, at 16 kHz unless the metadata says
-    otherwise; if it is longer than the input, the results are means over its parts. Without files the inputs are
-    random, the same in every run. A model with states starts with its initial states, and each run is a step.
+    --normalize or the model's metadata says, and pixels / 255 without both. A sound becomes mono, at 16 kHz unless the
+    metadata says otherwise; if it is longer than the input, the results are means over its parts. Without files the
+    inputs are random, the same in every run. A model with states starts with its initial states, and each run is a
+    step.
 
     Shows classes, shares of a segmentation, boxes or an image if names, metadata or shapes tell that the outputs are
     these, and a summary of the outputs otherwise. A terminal with colors also shows the image. Many files get a line
@@ -180,7 +191,9 @@ def run(
     from nnhal_tools.cli import inputs, results
     from nnhal_tools.cli.model import load_model, named_model
 
-    options = RunSettings(named_model(model, target), target, device, repeat, deadline, fallback, cache, batch)
+    options = RunSettings(
+        named_model(model, target), target, device, repeat, deadline, fallback, cache, batch, normalize
+    )
     to = Destinations(output, draw, csv_file, jsonl_file, trace)
     require_writable(trace, csv_file, jsonl_file)
     paths = inputs.find_files([*(files or []), *filter(None, [image])])
@@ -219,7 +232,7 @@ def _read_task(
 ) -> "_Task":
     """Return a model of a file or of the service, with what is known about it."""
     from nnhal.tflite.model_metadata import ModelMetadata
-    from nnhal_tools.cli import results
+    from nnhal_tools.cli import inputs, results
     from nnhal_tools.cli.model import describe_named, load_model, read_metadata
 
     if options.name:
@@ -228,6 +241,8 @@ def _read_task(
     else:
         loaded = load_model(path, shapes, signature=signature)
         metadata, class_names = read_metadata(path), []
+    if options.normalize is not None:
+        loaded = inputs.with_normalization(loaded, options.normalize)
     if labels:
         class_names = results.read_labels(labels, results.count_classes(loaded))
     return _Task(loaded, metadata, class_names)
@@ -260,7 +275,7 @@ def _run_one(
         print_json(_to_json(result, finding, saved, drawn, len(model.states)))
         return
     console = make_console()
-    for line in _describe_inputs(model, picture, len(parts), is_random=not (paths or arrays)):
+    for line in _describe_inputs(model, picture, len(parts), options, is_random=not (paths or arrays)):
         print_text(console, line)
     _show(console, result, finding, drawn or picture)
     for path in [*saved, *filter(None, [drawn])]:
@@ -304,13 +319,16 @@ class _Task:
         return results.interpret(outputs, operands, names, self.metadata, shapes, self.labels)
 
 
-def _describe_inputs(model: "Model", picture: Path | None, part_count: int, *, is_random: bool) -> list[str]:
+def _describe_inputs(
+    model: "Model", picture: Path | None, part_count: int, options: RunSettings, *, is_random: bool
+) -> list[str]:
     """Return lines about the inputs that the user may not expect."""
     from nnhal_tools.cli import inputs
 
     lines = []
     if picture:
-        lines.append(f"image: {inputs.describe_image(inputs.input_operands(model)[0])}")
+        source = "--normalize" if options.normalize else "the metadata"
+        lines.append(f"image: {inputs.describe_image(inputs.input_operands(model)[0], source)}")
     elif is_random:
         lines.append(f"inputs: random, seed {inputs.SEED} (give files or --input)")
     if part_count > 1:

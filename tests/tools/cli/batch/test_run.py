@@ -65,6 +65,21 @@ def test_one_file_needs_no_option(target: str, pictures: Path, tmp_path: Path) -
     assert invoke("run", DIGITS, tmp_path / "in.npy", "--target", target).exit_code == 0
 
 
+def test_normalization_of_the_user_applies_to_each_image(target: str, tmp_path: Path) -> None:
+    """Digits in black on white, for a model that takes white on black."""
+    images, labels = digits.load_images()
+    paths = [tmp_path / f"{number}.png" for number in range(2)]
+    for path, pixels in zip(paths, images, strict=False):
+        Image.fromarray((255 - pixels * 15.9).astype(np.uint8)).save(path)
+    options = ("--normalize", "255/-255", "--target", target)
+    facts = json.loads(invoke("run", DIGITS, *paths, *options, "--json").stdout)
+    assert [line["classes"][0]["class"] for line in facts] == labels[:2].tolist()
+    assert (
+        "image: resized to 8x8, (pixels - 255) / -255, from --normalize"
+        in invoke("run", DIGITS, paths[0], *options).stdout
+    )
+
+
 @pytest.mark.parametrize("batch", [2, 3])
 def test_batches_change_no_result(batch: int, target: str, tmp_path: Path) -> None:
     model, folder = write_mask_model(tmp_path), tmp_path / "pictures"
