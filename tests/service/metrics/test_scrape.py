@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 import nnhal
 from nnhal.client.core.session import Transport
+from nnhal.version import find_revision
 from nnhal_service.metrics.calls import MODEL_DIGITS
 from nnhal_service.metrics.exposition import render
 from nnhal_service.metrics.snapshot import Snapshot
@@ -74,6 +75,11 @@ def test_calls_have_labels_and_times(server: Server) -> None:
     assert duration.sum >= snapshot.values["nnhal_device_seconds"][labels] > 0
     assert snapshot.values["nnhal_received_bytes"][labels] >= calls * 16
     assert snapshot.values["nnhal_sent_bytes"][labels] >= calls * 8
+
+
+def test_build_has_its_version_and_revision(server: Server) -> None:
+    (labels,) = server.metrics.snapshot().values["nnhal_build_info"]
+    assert labels == (nnhal.__version__, find_revision(), "4") and len(find_revision()) in (0, 12)
 
 
 def test_errors_count_with_their_status(server: Server) -> None:
