@@ -11,6 +11,7 @@ from nnhal.v1 import session_pb2
 from nnhal_service import server as server_module
 from nnhal_service.server import CONNECTIONS_SHARE, Server
 from nnhal_service.settings import Settings
+from nnhal_service.supervisor.worker import _raise_descriptor_limit
 from tests.end_to_end.support.raw_client import open_raw_session
 from tests.end_to_end.support.service_process import start_service, stop_service
 
@@ -58,3 +59,14 @@ def test_worker_may_have_all_descriptors(tmp_path_factory: pytest.TempPathFactor
     assert resource.prlimit(service.process.pid, resource.RLIMIT_NOFILE) == (hard // 2, hard)
     assert resource.prlimit(service.pid, resource.RLIMIT_NOFILE) == (hard, hard)
     assert stop_service(service) == 0
+
+
+@pytest.mark.parametrize(("most", "warnings"), [(1024, []), (1023, ["few-descriptors"])])
+def test_low_limit_of_descriptors_is_said_at_the_start(
+    most: int, warnings: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    taken = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, most))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: taken.append(limits))
+    _raise_descriptor_limit()
+    assert taken == [(most, most)] and [record.getMessage() for record in caplog.records] == warnings

@@ -85,10 +85,7 @@ def run_worker(arguments: ChildArguments) -> None:
     enter_sandbox(spec.settings, spec.addresses.listen, spec.temporary)
     tune_malloc()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    _, descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))  # 1,000 silent connections took them all
-    if descriptors < _DESCRIPTORS:
-        event("few-descriptors", logging.WARNING, limit=descriptors, recommended=_DESCRIPTORS)
+    _raise_descriptor_limit()
     if spec.is_offender:
         os.nice(_OFFENDER_NICE)
     owner = bytes.fromhex(spec.owner) or NO_OWNER
@@ -139,6 +136,14 @@ def run_worker(arguments: ChildArguments) -> None:
         heart.enter(WorkerState.DRAINING)
         server.stop()
         control.close()
+
+
+def _raise_descriptor_limit() -> None:
+    """Take all descriptors that this process may have, and warn if they are few."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # 1,000 silent connections took them all
+    if most < _DESCRIPTORS:
+        event("few-descriptors", logging.WARNING, limit=most, recommended=_DESCRIPTORS)
 
 
 def _fleet_directory(spec: WorkerSpec, directory: WorkerDirectory) -> FleetDirectory | None:
