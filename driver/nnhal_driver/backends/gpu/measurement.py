@@ -107,6 +107,7 @@ def _difference(computed: list[AnyArray], expected: list[AnyArray]) -> float:
     for ours, theirs in zip(computed, expected, strict=True):
         with np.errstate(invalid="ignore"):
             gap = np.abs(ours - theirs)
+        gap[np.isnan(gap)] = np.inf
         gap[(ours == theirs) | (np.isnan(ours) & np.isnan(theirs))] = 0
         scale = np.abs(theirs[np.isfinite(theirs)]).max(initial=0.0)
         largest = max(largest, float(gap.max(initial=0.0)) / max(float(scale), 1e-6))

@@ -25,7 +25,7 @@ from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
 from nnhal_driver.backends.gpu import engine
 from nnhal_driver.backends.gpu.litert_api import READ
-from nnhal_driver.backends.gpu.measurement import Measurement, measure
+from nnhal_driver.backends.gpu.measurement import Measurement, _difference, measure
 from nnhal_driver.backends.gpu.subgraph import GpuSubgraph
 from nnhal_driver.compilation import cost
 from nnhal_driver.execution.execution_call import ExecutionCall
@@ -78,6 +78,22 @@ def test_slower_gpu_is_refused_with_the_figures() -> None:
 def test_measurement_decides(measured: Measurement, half_precision: bool, refusal: str) -> None:
     assert measured.refusal(half_precision=half_precision).startswith(refusal)
     assert bool(measured.refusal(half_precision=half_precision)) == bool(refusal)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "expected"),
+    [
+        ([1, np.nan], [1, np.nan], 0),
+        ([1, np.inf], [1, np.inf], 0),
+        ([1, np.nan], [1, 2], np.inf),
+        ([1, 2], [1, np.nan], np.inf),
+        ([1, 2], [1, np.inf], np.inf),
+        ([1, 4.5], [1, 4], 0.125),
+    ],
+)
+def test_results_that_are_no_numbers_differ(ours: list[float], theirs: list[float], expected: float) -> None:
+    computed, reference = ([np.array(values, np.float32)] for values in (ours, theirs))
+    assert _difference(computed, reference) == expected
 
 
 def test_measured_results_agree() -> None:
