@@ -1,9 +1,11 @@
 """Backend GpuAcc."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from nnhal.types import DeviceType, ExecutionPreference
+from nnhal import litert_extension
+from nnhal.errors import general_failure
+from nnhal.types import DeviceType, ExecutionPreference, Extension
 from nnhal_driver.backends.api import (
     Backend,
     CompiledSubgraph,
@@ -15,14 +17,17 @@ from nnhal_driver.backends.api import (
     Substitution,
     Support,
 )
+from nnhal_driver.backends.engine_process import EngineHosting
 from nnhal_driver.backends.gpu.adapters import claim_adapter
 from nnhal_driver.backends.gpu.engine import GpuMemory, GpuSettings
 from nnhal_driver.backends.gpu.measurement import measure
 from nnhal_driver.backends.gpu.operations import check_gpu_operation
+from nnhal_driver.backends.gpu.regions import RegionTrials
 from nnhal_driver.backends.gpu.subgraph import GpuSubgraph
 from nnhal_driver.backends.gpu.trial import shared_selection
 from nnhal_driver.backends.litert.convert import check_operation
 from nnhal_driver.backends.litert.engine import engine_version, require_engine
+from nnhal_driver.backends.litert.inlining import is_submodel
 from nnhal_driver.backends.litert.shape_analysis import Unsupported
 from nnhal_driver.backends.options import BackendOptions, Precision
 from nnhal_driver.backends.registry import register
@@ -34,6 +39,8 @@ _PRECISIONS = {
     Precision.LOW: "float16",
 }
 """Precision of computations, in words."""
+_SHARED = "this worker serves several clients, so that regions run in processes of their own, without a GPU"
+"""Reason for which a region is refused (decision 16)."""
 
 
 @register
@@ -55,6 +62,7 @@ class GpuAcc(Backend):
     version = "1"
     device_type = DeviceType.GPU
     stops_between_operations = False  # the engine starts a model as a whole
+    hosting = EngineHosting()
 
     def __init__(self, options: BackendOptions | None = None) -> None:
         options = options or BackendOptions({})
@@ -67,12 +75,17 @@ class GpuAcc(Backend):
         self._adapter = self._selection.adapter
         claim_adapter(self._adapter)
         self._memory = GpuMemory(limit or self._adapter.memory_bytes)
+        self._regions = RegionTrials(self._memory)
 
     def supports(self, operation: OperationView) -> Support:
-        """Support float operations of known shapes."""
+        """Support float operations of known shapes, and regions of the LiteRT extension that pass a trial."""
         try:
             check_operation(operation)
             check_gpu_operation(operation)
+            if is_submodel(operation):
+                if self.hosting.is_shared:
+                    raise Unsupported(_SHARED, "a worker of one client")
+                self._regions.check(operation)
         except Unsupported as error:
             return Support(error.reason, error.nearest)
         return Support()
@@ -98,7 +111,13 @@ class GpuAcc(Backend):
 
     def load(self, subgraph: SubgraphView, sections: Sections, options: CompileOptions) -> CompiledSubgraph:
         """Load a saved subgraph. The GPU compiles nothing."""
+        if self.hosting.is_shared and subgraph.graph.extensions and any(map(is_submodel, subgraph.operations)):
+            raise general_failure(_SHARED)
         return GpuSubgraph(subgraph, options, self._settings(subgraph, options), self._memory, sections)
+
+    def extensions(self) -> Sequence[Extension]:
+        """Return the LiteRT extension."""
+        return (litert_extension.EXTENSION,)
 
     def fingerprint(self) -> str:
         """Return the version of the engine, the GPU and its driver: compiled programs are for these."""

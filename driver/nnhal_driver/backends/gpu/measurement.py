@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from statistics import median
 
 import numpy as np
@@ -16,8 +17,14 @@ from nnhal_driver.backends.litert.engine import Interpreter
 
 _MAX_DIFFERENCE = {False: 1e-3, True: 5e-2}
 """Largest accepted difference of the results, relative to the largest result, without and with half precision."""
+_MAX_REGION_DIFFERENCE = 1e-4
+"""Largest accepted difference of a region's results, relative to the largest result."""
 _RUNS, _MAX_SECONDS = 7, 0.25
 """Executions whose median counts, and the time after which no further one begins."""
+_VALUES = ((1.0, 1e-6), (3.0, 0.5), (100.0, 0.01))
+"""Largest values of the inputs in the trial of a region, and the steps between values."""
+_MIN_ELEMENTS = 64
+"""Values of each kind for each input: so many hardly miss 0, at which operators fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +84,49 @@ def measure(compiled: GpuSubgraph, memory: GpuMemory) -> Measurement:
     return Measurement(gpu_s, min(transfer_s, gpu_s), cpu_s, _difference(outputs, expected))
 
 
+def is_exact(compiled: GpuSubgraph, memory: GpuMemory) -> bool:
+    """Return whether the results of a subgraph are those of the CPU: for small values, for halves, and for large ones.
+
+    Raises:
+        HalError: the GPU failed.
+        RuntimeError: the CPU failed.
+    """
+    random = np.random.default_rng(0)
+    interpreter = Interpreter(compiled.model.file.source, 1)
+    smallest = min(map(prod, compiled.shapes), default=_MIN_ELEMENTS)
+    for scale, step in _VALUES * -(-_MIN_ELEMENTS // smallest):
+        inputs = [
+            (np.round(random.uniform(-scale, scale, shape) / step) * step).astype(np.float32)
+            for shape in compiled.shapes
+        ]
+        computed = compiled.compute([memory.to_own(array) for array in inputs])
+        _write(interpreter, compiled.model, inputs)
+        interpreter.invoke()
+        results = [memory.to_host(buffer) for buffer in computed]
+        if _difference(results, _results(interpreter, compiled.model)) > _MAX_REGION_DIFFERENCE:
+            return False
+    return True
+
+
 def _measure_cpu(model: ConvertedModel, inputs: list[AnyArray]) -> tuple[float, list[AnyArray]]:
     """Return the seconds of an execution on the CPU, and its results."""
     seconds, results = [], []
     for threads in {1, available_cpus()}:
         interpreter = Interpreter(model.file.source, threads)
-        for tensor, array in zip(model.inputs, inputs, strict=True):
-            if tensor is not None:
-                interpreter.view(tensor)[...] = array
+        _write(interpreter, model, inputs)
         seconds.append(_median_seconds(interpreter.invoke))
-        results = [interpreter.view(tensor).copy() for tensor, _ in model.outputs if tensor is not None]
+        results = _results(interpreter, model)
     return min(seconds), results
+
+
+def _write(interpreter: Interpreter, model: ConvertedModel, inputs: list[AnyArray]) -> None:
+    for tensor, array in zip(model.inputs, inputs, strict=True):
+        if tensor is not None:
+            interpreter.view(tensor)[...] = array
+
+
+def _results(interpreter: Interpreter, model: ConvertedModel) -> list[AnyArray]:
+    return [interpreter.view(tensor).copy() for tensor, _ in model.outputs if tensor is not None]
 
 
 def _median_seconds(work: Callable[[], object]) -> float:

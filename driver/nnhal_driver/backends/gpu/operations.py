@@ -10,6 +10,7 @@ from collections.abc import Callable
 from nnhal.types import OperandLifeTime, OperandType
 from nnhal.types import OperationType as Op
 from nnhal_driver.backends.api import OperationView
+from nnhal_driver.backends.litert.inlining import is_submodel
 from nnhal_driver.backends.litert.shape_analysis import StaticShapes, Unsupported, analyze_shapes
 
 _MAX_RANK = 4
@@ -30,7 +31,7 @@ def _check(*types: int) -> Callable[[Check], Check]:
 
 
 def check_gpu_operation(operation: OperationView) -> None:
-    """Check that the GPU takes an operation that CpuAcc takes.
+    """Check that the GPU takes an operation that CpuAcc takes; of a region, its inputs and outputs.
 
     Raises:
         Unsupported: it does not.
@@ -38,7 +39,8 @@ def check_gpu_operation(operation: OperationView) -> None:
     known = analyze_shapes(operation.graph)
     if operation.index in known.constants.folded:
         return
-    if operation.type not in _CHECKS:
+    check = _accept if is_submodel(operation) else _CHECKS.get(operation.type)
+    if check is None:
         raise Unsupported("the GPU accelerator has no such operation, or computes it in another way")
     operands = operation.graph.operands
     for index in (*operation.operation.inputs, *operation.operation.outputs):
@@ -53,7 +55,7 @@ def check_gpu_operation(operation: OperationView) -> None:
             raise Unsupported("the shapes are not known before execution", "operands with known dimensions")
         if not 1 <= len(shape) <= _MAX_RANK:
             raise Unsupported(f"the GPU computes ranks 1 to {_MAX_RANK}; this one is {len(shape)}")
-    _CHECKS[operation.type](operation, known)
+    check(operation, known)
 
 
 @_check(

@@ -33,5 +33,5 @@ def widen(view: SubgraphView) -> SubgraphView:
             constants[i] = array.astype(np.float32) if type_ != operand.type else array
     operations = tuple(each.operation for each in view.operations)
     subgraph = Subgraph(tuple(operands), operations, view.inputs, view.outputs)
-    wide = Graph(graph.number, subgraph, constants, check=graph.check)
+    wide = Graph(graph.number, subgraph, constants, extensions=graph.extensions, check=graph.check)
     return SubgraphView(wide, wide.operations, view.inputs, view.outputs, view.relaxed)
