@@ -21,10 +21,10 @@ _MAX_REGION_DIFFERENCE = 1e-4
 """Largest accepted difference of a region's results, relative to the largest result."""
 _RUNS, _MAX_SECONDS = 7, 0.25
 """Executions whose median counts, and the time after which no further one begins."""
-_VALUES = ((1.0, 1e-6), (3.0, 0.5), (100.0, 0.01))
+_VALUES, _HALVES = ((1.0, 1e-6), (100.0, 0.01)), (3.0, 0.5)
 """Largest values of the inputs in the trial of a region, and the steps between values."""
-_MIN_ELEMENTS = 64
-"""Values of each kind for each input: so many hardly miss 0, at which operators fail."""
+_MIN_HALVES = 64
+"""Halves for each input: so many hardly miss 0, at which operators fail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +93,8 @@ def is_exact(compiled: GpuSubgraph, memory: GpuMemory) -> bool:
     """
     random = np.random.default_rng(0)
     interpreter = Interpreter(compiled.model.file.source, 1)
-    smallest = min(map(prod, compiled.shapes), default=_MIN_ELEMENTS)
-    for scale, step in _VALUES * -(-_MIN_ELEMENTS // smallest):
+    smallest = min(map(prod, compiled.shapes), default=_MIN_HALVES)
+    for scale, step in (*_VALUES, *[_HALVES] * -(-_MIN_HALVES // smallest)):
         inputs = [
             (np.round(random.uniform(-scale, scale, shape) / step) * step).astype(np.float32)
             for shape in compiled.shapes
