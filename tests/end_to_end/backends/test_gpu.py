@@ -11,7 +11,9 @@ import pytest
 import nnhal
 from nnhal.types import CacheState, Model, Operand, OperandType, OperationType
 from tests.driver.backends.gpu.software_gpu import NAME, require_software_gpu
+from tests.driver.backends.litert.support.regions import region
 from tests.end_to_end.support.service_process import start_service, stop_service
+from tests.nnhal.tflite.build import Op, Tensor, build, ints, options
 from tests.tools.cli.command import invoke
 
 pytestmark = pytest.mark.slow
@@ -53,6 +55,19 @@ def test_models_run_on_the_gpu_and_start_warm(tmp_path: Path) -> None:
                     np.testing.assert_allclose(burst.execute([VALUE])[0], EXPECTED, rtol=1e-5)
         finally:
             assert stop_service(service) == 0
+
+
+@pytest.mark.parametrize(("workers", "backend"), [("--worker-per-identity", "GpuAcc"), ("--workers=1", "CpuAcc")])
+def test_region_runs_on_the_gpu_in_a_worker_of_one_client(tmp_path: Path, workers: str, backend: str) -> None:
+    mirrored = region(build(Op("REVERSE_V2", [Tensor(SHAPE), ints(1)], [Tensor(SHAPE)], options("ReverseV2"))))
+    service = start_service(tmp_path, *OPTIONS, *ALWAYS, workers)
+    try:
+        with nnhal.connect(service.target) as device, device.prepare(mirrored).result() as prepared:
+            (operation,) = prepared.placement.operations
+            assert operation.backend == backend
+            np.testing.assert_array_equal(prepared.execute([VALUE])[0], VALUE[:, ::-1])
+    finally:
+        assert stop_service(service) == 0
 
 
 def test_slower_gpu_leaves_models_to_the_cpu(tmp_path: Path) -> None:
