@@ -43,7 +43,7 @@ class RegionTrials:
             MemoryError: the GPU has not enough memory for a trial.
         """
         _check_form(view)
-        digest = hashlib.sha256(view.graph.constants[view.operation.inputs[0]]).digest()
+        digest = hashlib.sha256(view.graph.constants[view.operation.inputs[0]].data).digest()
         with self._lock:
             view.graph.check()
             if digest not in self._faults:

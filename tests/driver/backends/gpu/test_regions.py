@@ -10,6 +10,7 @@ from nnhal.types import AnyArray, Model
 from nnhal_driver.backends.engine_process import EngineHosting
 from nnhal_driver.backends.gpu import regions
 from nnhal_driver.backends.gpu.backend import GpuAcc
+from nnhal_driver.backends.gpu.measurement import is_exact
 from nnhal_driver.backends.options import BackendOptions
 from nnhal_driver.backends.registry import create
 from nnhal_driver.device import Device
@@ -92,7 +93,6 @@ def test_saved_region_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_equal_regions_have_one_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[int] = []
-    is_exact = regions.is_exact
 
     def counted(*arguments: object) -> bool:
         tried.append(1)
