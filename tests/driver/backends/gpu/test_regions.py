@@ -1,12 +1,15 @@
 """Regions of the LiteRT extension on GpuAcc: those that it claims have LiteRT's results, others have a reason."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from nnhal.errors import HalError
-from nnhal.types import AnyArray, Model
+from nnhal.types import AnyArray, DataLocation, Model, Operand, OperandLifeTime, Operation, Subgraph
+from nnhal.types import OperandType as T
+from nnhal.types import OperationType as HalOp
 from nnhal_driver.backends.engine_process import EngineHosting
 from nnhal_driver.backends.gpu import regions
 from nnhal_driver.backends.gpu.backend import GpuAcc
@@ -79,6 +82,26 @@ def test_region_runs_on_the_gpu() -> None:
     assert backends_of(outcome) == {"GpuAcc"}
     inputs = values(SHAPE, SHAPE)
     assert_close(execute(outcome, inputs)[1], run_litert(chain(), inputs))
+
+
+def test_region_joins_an_operation_with_constants_in_float16() -> None:
+    model, weights = region(chain()), np.linspace(-1, 1, 4, dtype=np.float16)
+    constant, x, y, result = model.main.operands
+    start = len(model.operand_values)
+    data = bytes(model.operand_values) + weights.tobytes() + bytes(4)
+    lifetime = OperandLifeTime.CONSTANT_COPY
+    half = Operand(T.TENSOR_FLOAT16, (4,), lifetime=lifetime, location=DataLocation(0, start, 8))
+    wide = Operand(T.TENSOR_FLOAT32, (4,), lifetime=OperandLifeTime.TEMPORARY_VARIABLE)
+    plain = Operand(T.INT32, lifetime=lifetime, location=DataLocation(0, start + 8, 4))
+    total = replace(x, lifetime=OperandLifeTime.TEMPORARY_VARIABLE)
+    (operation,) = model.main.operations
+    operations = (Operation(HalOp.CAST, (4,), (5,)), Operation(HalOp.ADD, (7, 5, 6), (1,)), operation)
+    main = Subgraph((constant, total, y, result, half, wide, plain, x), operations, (7, 2), model.main.output_indexes)
+    outcome = prepare(replace(model, main=main, operand_values=data), gpu_device())
+    assert backends_of(outcome) == {"GpuAcc"}
+    first, second = values(SHAPE, SHAPE)
+    expected = run_litert(chain(), [first + weights.astype(np.float32), second])
+    assert_close(execute(outcome, [first, second])[1], expected)
 
 
 def test_saved_region_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
