@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, cast
 import grpc
 
 from nnhal.errors import HalError
+from nnhal.types import ErrorKind
+from nnhal_service.failed_attempts import FailedAttempts
 from nnhal_service.identity.accounts import Account, Accounts, permission_denied, unauthenticated
-from nnhal_service.identity.failed_authentications import FailedAuthentications
 from nnhal_service.identity.identity import Credential, Identity
 from nnhal_service.identity.local_peers import tcp_user, unix_users
 from nnhal_service.identity.tokens import TokenTable, token_digest
@@ -52,14 +53,14 @@ class Authentication:
         *,
         certificates: bool = False,
         users: bool = False,
-        failures: FailedAuthentications | None = None,
+        failures: FailedAttempts | None = None,
     ) -> None:
         self.accounts = accounts
         self._tokens = tokens
         self._jwt = jwt
         self._certificates = certificates
         self._users = users
-        self._failures = failures or FailedAuthentications()
+        self._failures = failures or FailedAttempts("authenticate")
         self.ports: Collection[int] = ()
         self.paths: Collection[str] = ()
         self.is_enabled = tokens is not None or jwt is not None or certificates or users
@@ -85,9 +86,12 @@ class Authentication:
             is_known = bool(credential.proof)
             denied = permission_denied(f"{credential.identity} may not use this service")
             error = denied if is_known else unauthenticated("the service needs " + self._wanted())
-            self._failures.note(peer, error)
+            self._note(peer, error)
             raise error
         return account
+
+    def _note(self, peer: str, error: HalError) -> None:
+        self._failures.note(peer, error.reason, ErrorKind(error.kind).name.lower())
 
     def problems(self) -> dict[str, str]:
         """Return why files of credentials cannot be used as they are, by kind; "" for those that can."""
@@ -127,7 +131,7 @@ class Authentication:
         try:
             return self._identify(context) if self.is_enabled else Credential()
         except HalError as error:
-            self._failures.note(context.peer(), error)
+            self._note(context.peer(), error)
             raise
 
     def _identify(self, context: grpc.ServicerContext) -> Credential:

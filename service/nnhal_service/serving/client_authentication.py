@@ -5,9 +5,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from nnhal_driver.scheduling.quota_use import QuotaUse
+from nnhal_service.failed_attempts import FailedAttempts
 from nnhal_service.identity.accounts import Accounts, FindUse
 from nnhal_service.identity.authentication import Authentication
-from nnhal_service.identity.failed_authentications import FailedAuthentications
 from nnhal_service.identity.jwks import fetcher, is_url
 from nnhal_service.identity.tokens import TokenTable
 from nnhal_service.metrics import catalog
@@ -35,7 +35,7 @@ def create_authentication(
         _jwt_verifier(settings),
         certificates=settings.tls_client_ca is not None,
         users=settings.identify_users,
-        failures=FailedAuthentications(partial(count, catalog.AUTHENTICATION_FAILURES)),
+        failures=FailedAttempts("authenticate", partial(count, catalog.AUTHENTICATION_FAILURES)),
     )
 
 

@@ -1,11 +1,9 @@
-"""Record of failed authentications: each is counted, and the audit log has a line a minute for each host."""
+"""Record of failed attempts to use a service: each is counted, and the audit log has a line a minute for each host."""
 
 import threading
 import time
 from collections.abc import Callable
 
-from nnhal.errors import HalError
-from nnhal.types import ErrorKind
 from nnhal_service import log
 
 INTERVAL_S = 60.0
@@ -14,24 +12,29 @@ _MAX_HOSTS = 1000
 """Number of hosts that are known. Clients may have many addresses."""
 
 
-class FailedAuthentications:
+class FailedAttempts:
     """Record of one process. Thread safe.
 
     Args:
-        count: called with the kind of each failure, "unauthenticated" or "permission_denied".
+        action: name of what failed, for the audit log.
+        count: called with the labels of each failure.
     """
 
     def __init__(
-        self, count: Callable[[str], None] = lambda reason: None, clock: Callable[[], float] = time.monotonic
+        self,
+        action: str,
+        count: Callable[..., None] = lambda *labels: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._action = action
         self._count = count
         self._clock = clock
         self._lock = threading.Lock()
         self._hosts: dict[str, tuple[float, int]] = {}
 
-    def note(self, peer: str, error: HalError) -> None:
-        """Count a failure of a client, and log it unless its host has had a line lately. `peer` is as gRPC names it."""
-        self._count(ErrorKind(error.kind).name.lower())
+    def note(self, peer: str, why: str, *labels: str) -> None:
+        """Count a failure of a client, and log it unless its host has had a line lately. `peer` ends with `:PORT`."""
+        self._count(*labels)
         host, now = peer.rpartition(":")[0] or peer, self._clock()
         with self._lock:
             next_at, omitted = self._hosts.get(host, (now, 0))
@@ -43,4 +46,4 @@ class FailedAuthentications:
                 self._hosts[host] = next_at, omitted + 1
         if is_due:
             fields = {"omitted": omitted} if omitted else {}
-            log.audit("authenticate", by=host, result=f"failed: {error.reason}", **fields)
+            log.audit(self._action, by=host, result=f"failed: {why}", **fields)
