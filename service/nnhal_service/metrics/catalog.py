@@ -105,6 +105,7 @@ RPC_ERRORS = _counter(
 AUTHENTICATION_FAILURES = _counter(
     "nnhal_authentication_failures", "Calls whose credentials were invalid, or lacked a right.", "reason"
 )
+TLS_FAILURES = _counter("nnhal_tls_failures", "TLS handshakes of clients that failed.", "port", "reason")
 CREDENTIALS_INVALID = _gauge(
     "nnhal_credentials_invalid",
     "1 if a file of credentials is invalid, so that its older contents count.",

@@ -98,6 +98,8 @@ OF_BOUNDS = {"nnhal_metrics_overflow"}
 OF_FLEET = {"nnhal_fleet_members"}
 OF_NAMES = {"nnhal_named_models", "nnhal_batches", "nnhal_batched_calls"}
 OF_IDENTITIES = {"nnhal_authentication_failures", "nnhal_credentials_invalid", "nnhal_certificate_expiry_seconds"}
+OF_TLS = {"nnhal_tls_failures"}
+"""tests/end_to_end/service/test_failed_handshakes.py moves it."""
 OF_LOG = {"nnhal_log_lines"}
 OF_TRACES = {"nnhal_spans"}
 """tests/service/tracing/test_tracer.py moves it."""
@@ -120,7 +122,7 @@ def test_each_metric_has_a_test() -> None:
         OF_FLEET,
         OF_NAMES,
     )
-    assert set[str]().union(*tested, OF_IDENTITIES, OF_LOG, OF_TRACES) == set(METRICS)
+    assert set[str]().union(*tested, OF_IDENTITIES, OF_TLS, OF_LOG, OF_TRACES) == set(METRICS)
 
 
 def test_clients_move_metrics(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

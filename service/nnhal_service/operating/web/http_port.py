@@ -9,12 +9,14 @@ from nnhal_service.log import event
 from nnhal_service.operating.admin.service_view import ServiceView
 from nnhal_service.operating.web.access import ReloadingAccess
 from nnhal_service.operating.web.application import WebApplication
-from nnhal_service.operating.web.http_server import HttpServer, create_tls_context
+from nnhal_service.operating.web.http_server import HttpServer
 from nnhal_service.operating.web.inference.endpoints import InferenceEndpoints
 from nnhal_service.operating.web.inference.worker_calls import WorkerCalls
+from nnhal_service.operating.web.tls_connection import TlsConnection, create_tls_context
 from nnhal_service.sessions.limits import Limits
 from nnhal_service.settings import Settings
 from nnhal_service.tls import load_certificates
+from nnhal_service.tls.failed_handshakes import FailedHandshakes
 
 
 class HttpPort:
@@ -35,18 +37,20 @@ class HttpPort:
         listener: socket.socket,
         read_settings: Callable[[], Settings],
     ) -> None:
-        certificates = load_certificates(settings)
-        tls = create_tls_context(certificates) if certificates is not None else None
+        certificates, add_tls = load_certificates(settings), None
+        if certificates is not None:
+            failed = FailedHandshakes("http", view.count).note
+            add_tls = partial(TlsConnection, context=create_tls_context(certificates), failed=failed)
         port = listener.getsockname()[1]
         access = ReloadingAccess(settings, port, read_settings, view.count)
         own = [Address.parse(settings.http_listen).host] if settings.http_listen else []
-        hosts = None if tls else (*own, *settings.http_hosts)
+        hosts = None if certificates else (*own, *settings.http_hosts)
         application = WebApplication(view, access.find_rights, hosts, _inference(settings, view, access))
         self._observer = application.observer
-        self._server = HttpServer(application.asgi, listener, tls)
+        self._server = HttpServer(application.asgi, listener, add_tls)
         self._observer.start()
         self._server.start()
-        event("http-serving", port=port, tls=tls is not None)
+        event("http-serving", port=port, tls=certificates is not None)
 
     def close(self) -> None:
         """Finish the requests in progress within 2 s, and end. May be called more than once."""

@@ -1,12 +1,11 @@
-"""HTTP server: uvicorn on a socket of ours, in a thread. Its TLS follows the files of the certificates, like gRPC."""
+"""HTTP server: uvicorn on a socket of ours, in a thread."""
 
 import asyncio
-import os
 import socket
-import ssl
 import threading
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import h11
 from starlette.types import ASGIApp
@@ -15,19 +14,14 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from nnhal_service.log import RepeatedEvent
 
-if TYPE_CHECKING:
-    from nnhal_service.tls.certificates import Certificates
-    from nnhal_service.tls.reloading import ReloadingCertificates
-
 _REQUEST_S = 5.0
-"""Seconds for the handshake of TLS, and for a request: from the start of the connection, or from its first bytes."""
+"""Seconds for a request: from the start of the connection, or from its first bytes."""
 _KEEP_ALIVE_S = 15
 _MAX_CONNECTIONS = 256
 _MAX_OF_HOST = 64
 """Number of connections of one host. Each further one ends the oldest that waits for its client."""
 _MAX_HEADER_BYTES = 16384
 _STOP_S = 2
-_PROTOCOLS = ["http/1.1"]
 _ENDED = RepeatedEvent("http-connection-ended")
 
 
@@ -36,14 +30,23 @@ class HttpServer:
 
     Args:
         listener: the listening socket, which remains the caller's. Connections wait there until the start.
-        tls: context of the server; None for HTTP without TLS.
+        add_tls: returns the protocol of a connection with TLS, which hands over to that for HTTP; None without TLS.
     """
 
-    def __init__(self, application: ASGIApp, listener: socket.socket, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        application: ASGIApp,
+        listener: socket.socket,
+        add_tls: Callable[[asyncio.Protocol], asyncio.Protocol] | None = None,
+    ) -> None:
+        def create_connection(**options: Any) -> asyncio.Protocol:
+            connection = _Connection(**options)
+            return connection if add_tls is None else add_tls(connection)
+
         self._socket = listener.dup()
         config = Config(
             application,
-            http=_Connection,
+            http=create_connection,  # type: ignore[arg-type] # it is only called
             ws="none",
             lifespan="off",
             loop="asyncio",
@@ -57,8 +60,6 @@ class HttpServer:
             timeout_graceful_shutdown=_STOP_S,
             h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
         )
-        config.load()
-        config.ssl = tls
         self._server = Server(config)
         self._thread = threading.Thread(target=self._run, name="nnhal-http", daemon=True)
 
@@ -74,16 +75,8 @@ class HttpServer:
         self._socket.close()
 
     def _run(self) -> None:
-        with asyncio.Runner(loop_factory=_Loop) as runner:
+        with asyncio.Runner() as runner:
             runner.run(self._server.serve(sockets=[self._socket]))
-
-
-class _Loop(asyncio.SelectorEventLoop):
-    """Event loop whose servers bound the time of a TLS handshake, which uvicorn cannot do."""
-
-    async def create_server(self, *arguments: Any, **options: Any) -> asyncio.Server:
-        timeout = _REQUEST_S if options.get("ssl") is not None else None
-        return await super().create_server(*arguments, **options, ssl_handshake_timeout=timeout)
 
 
 class _Connection(H11Protocol):
@@ -153,39 +146,3 @@ class _Connection(H11Protocol):
         self.connections.discard(oldest)
         oldest.transport.abort()
         _ENDED.log(host=full)
-
-
-def create_tls_context(certificates: "ReloadingCertificates") -> ssl.SSLContext:
-    """Return a context that uses the latest certificates for each handshake.
-
-    Clients may present a certificate, and need none: the page also takes tokens. An invalid one ends the handshake.
-    """
-    used = certificates.current
-    latest = _context(used)
-
-    def choose(connection: ssl.SSLSocket | ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
-        nonlocal used, latest
-        certificates.refresh()
-        if (current := certificates.current) != used:
-            used, latest = current, _context(current)
-        connection.context = latest
-
-    outer = _context(used)
-    outer.sni_callback = choose
-    return outer
-
-
-def _context(certificates: "Certificates") -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(_PROTOCOLS)
-    file = os.memfd_create("nnhal-tls")  # the module ssl takes files only, and a key must not reach a disk
-    try:
-        os.write(file, certificates.key + b"\n" + certificates.chain)
-        context.load_cert_chain(f"/proc/self/fd/{file}")
-    finally:
-        os.close(file)
-    if certificates.client_ca is not None:
-        context.verify_mode = ssl.CERT_OPTIONAL
-        context.load_verify_locations(cadata=certificates.client_ca.decode("ascii", "replace"))
-    return context

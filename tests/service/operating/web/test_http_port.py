@@ -15,7 +15,7 @@ import trustme
 
 from nnhal_service.identity.policy import IdentityRules, Policy
 from nnhal_service.identity.tokens import create_token
-from nnhal_service.operating.web import http_server
+from nnhal_service.operating.web import http_server, tls_connection
 from nnhal_service.operating.web.http_port import HttpPort
 from nnhal_service.settings import Settings
 from tests.service.operating.web.fake_view import FakeView
@@ -181,7 +181,7 @@ def test_later_requests_are_limited_in_time_as_well(monkeypatch: pytest.MonkeyPa
 def test_handshakes_are_limited_in_time(tmp_path: Path, authority: trustme.CA, monkeypatch: pytest.MonkeyPatch) -> None:
     write(authority.issue_cert("127.0.0.1"), tmp_path)
     key = tmp_path / "service.pem"
-    monkeypatch.setattr(http_server, "_REQUEST_S", 0.05)
+    monkeypatch.setattr(tls_connection, "HANDSHAKE_S", 0.05)
     settings = Settings(http_listen="127.0.0.1:0", tls_cert=key, tls_key=key)
     with serving(settings, FakeView()) as address, connected(address) as connection:
         assert has_ended(connection)
