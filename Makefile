@@ -17,8 +17,8 @@ CLI := $(if $(wildcard $(DEV)),$(DEV),$(VENV)/.cli)
 # Ray is large, and few need it: it has an environment of its own, which uses the packages of .venv.
 RAY := build/ray/bin
 
-# Tests of everything that calls: clients, and the service's part between gRPC and the driver.
-CALL_TESTS := tests/nnhal tests/service/grpc_support tests/end_to_end/clients
+# Tests of everything that calls: clients, the service's part between gRPC and the driver, and what it reads in a trace.
+CALL_TESTS := tests/nnhal tests/service/grpc_support tests/end_to_end/clients tests/end_to_end/service/test_failed_handshakes.py
 
 .PHONY: help setup demo fleet-demo test test-fleet test-triton test-all test-versions test-plain-grpc test-nightly lint lint-systems proto contract site release native bench self-test nightly clean
 

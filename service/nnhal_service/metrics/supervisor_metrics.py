@@ -48,9 +48,9 @@ class SupervisorMetrics:
             self._total.values[catalog.WORKERS.name] = {(state,): float(n) for state, n in states.items()}
             self._write()
 
-    def count(self, metric: Metric, *labels: str) -> None:
+    def count(self, metric: Metric, *labels: str, amount: float = 1) -> None:
         """Count an event, which is written with the workers. The values of its labels must be bounded."""
-        self._total.add(metric, 1, *labels)
+        self._total.add(metric, amount, *labels)
         self._has_changed = True
 
     def add_backends(self, backends: Iterable[str]) -> None:

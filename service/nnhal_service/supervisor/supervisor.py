@@ -10,6 +10,7 @@ import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,8 @@ from nnhal_service.supervisor.template import ChildKind, Template
 from nnhal_service.supervisor.watchdog import find_hang
 from nnhal_service.supervisor.worker_output import WorkerOutput
 from nnhal_service.supervisor.worker_process import WorkerProcess, WorkerSpec
+from nnhal_service.tls.failed_handshakes import FailedHandshakes
+from nnhal_service.tls.grpc_trace import HandshakeTrace
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
 _STOPS = {signal.SIGINT, signal.SIGTERM}
@@ -101,6 +104,7 @@ class Supervisor:
         self._keys = _key_fetcher(settings)
         self._workers: list[WorkerProcess] = []
         self._metrics = SupervisorMetrics()
+        self._handshakes = cache(lambda port: FailedHandshakes(port, self._metrics.count))
         self._share = ShareProcess(self._metrics)
         self._shadow = ShadowProcess(self._metrics)
         self._slots: defaultdict[int, WorkerSlot] = defaultdict(WorkerSlot)
@@ -212,7 +216,7 @@ class Supervisor:
                 if child.channel is not None:
                     self._selector.register(child.channel, selectors.EVENT_READ, child)
                 if child.output is not None:
-                    self._selector.register(child.output, selectors.EVENT_READ, child.output)
+                    self._read_output(child.output, "admin")
 
     def _show_status(self) -> None:
         serving = [worker for worker in self._workers if worker.is_serving]
@@ -295,7 +299,13 @@ class Supervisor:
         worker = WorkerProcess(spec, self._scoreboard, self._template, requests, sockets)
         self._workers.append(worker)
         self._selector.register(worker.channel, selectors.EVENT_READ, worker)
-        self._selector.register(worker.output, selectors.EVENT_READ, worker.output)
+        self._read_output(worker.output, "grpc")
+
+    def _read_output(self, output: WorkerOutput, port: str) -> None:
+        """Begin to read the output of a process, which traces the handshakes of a port if that has TLS."""
+        if self._settings.tls_cert is not None:
+            output.trace = HandshakeTrace(self._handshakes(port).note)
+        self._selector.register(output, selectors.EVENT_READ, output)
 
     def _start_private(self, owner: str) -> None:
         """Start a worker for one client, unless it has one."""

@@ -18,6 +18,7 @@ from functools import partial
 from nnhal.version import find_revision
 from nnhal_service.channel import Channel, Message
 from nnhal_service.supervisor.scoreboard import Scoreboard
+from nnhal_service.tls.grpc_trace import prepare_trace
 
 
 class ChildKind(StrEnum):
@@ -118,6 +119,7 @@ def _run_template(channel: Channel, scoreboard: Scoreboard) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the supervisor
     for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
+    prepare_trace()
     try:
         from nnhal_driver.backends import registry  # noqa: PLC0415
 

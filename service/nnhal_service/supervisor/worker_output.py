@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import TextIO
 
 from nnhal_service.log import event
+from nnhal_service.tls.grpc_trace import HandshakeTrace
 
 _PIPE_BYTES = 2**20
 """Size of the pipe. A worker waits when it is full, which it is only while the supervisor does not run."""
@@ -40,6 +41,7 @@ class WorkerOutput:
 
     Attributes:
         write_end: descriptor for the worker. The supervisor closes its own copy with `close_write_end`.
+        trace: takes the lines about TLS handshakes; None without TLS.
     """
 
     def __init__(self, worker: int | None) -> None:
@@ -50,6 +52,7 @@ class WorkerOutput:
             fcntl.fcntl(self._read_end, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         self._is_closed = False
         self._rest = b""
+        self.trace: HandshakeTrace | None = None
         self._known: dict[tuple[int, bytes], tuple[float, int, int]] = {}
 
     def fileno(self) -> int:
@@ -89,6 +92,8 @@ class WorkerOutput:
     def _log(self, line: bytes) -> None:
         """Log a line, unless it is empty or there were too many like it. Then count it."""
         if not (line := line.rstrip()):
+            return
+        if self.trace is not None and self.trace.take(line.decode(errors="replace")):
             return
         now, omitted = time.monotonic(), 0
         for allowed, kind in ((_EQUAL, line), (_ALIKE, _NUMBER.sub(b"", line)), (_ALL, b"")):
