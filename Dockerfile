@@ -16,7 +16,7 @@ WORKDIR /source
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_QUIET=1 PIP_ROOT_USER_ACTION=ignore
 # Each package is checked against its hash, those for the build too.
 RUN /opt/build/bin/pip install --require-hashes -r deploy/container/build.lock
-RUN /opt/build/bin/pip --python /opt/nnhal/bin/python install --require-hashes -r deploy/container/requirements.lock
+RUN /opt/build/bin/pip --python /opt/nnhal/bin/python install --no-compile --require-hashes -r deploy/container/requirements.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY client ./client
 COPY driver ./driver
@@ -24,9 +24,12 @@ COPY cache ./cache
 COPY service ./service
 COPY tools ./tools
 RUN /opt/build/bin/pip wheel --no-index --no-deps --no-build-isolation --wheel-dir /tmp/wheels . \
-    && /opt/build/bin/pip --python /opt/nnhal/bin/python install --no-index --no-deps /tmp/wheels/*.whl
+    && /opt/build/bin/pip --python /opt/nnhal/bin/python install --no-compile --no-index --no-deps /tmp/wheels/*.whl
 COPY deploy/container/healthcheck /opt/nnhal/bin/healthcheck
 RUN rm -rf /opt/nnhal/lib/python3*/site-packages/*/tests /opt/nnhal/lib/python3*/site-packages/numpy/*/tests
+# Compiled modules that are valid whatever the times of their sources: builds at other times have the same bytes. Packages
+# may have files that are templates of modules, which cannot be compiled.
+RUN /opt/nnhal/bin/python -m compileall -qq --invalidation-mode unchecked-hash /opt/nnhal/lib || true
 
 FROM ${BASE}
 # For GpuAcc: --build-arg GPU_PACKAGES=libvulkan1, for Intel and AMD "libvulkan1 mesa-vulkan-drivers" (docs/gpu.md).

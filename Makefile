@@ -20,10 +20,10 @@ RAY := build/ray/bin
 # Tests of everything that calls: clients, the service's part between gRPC and the driver, and what it reads in a trace.
 CALL_TESTS := tests/nnhal tests/service/grpc_support tests/end_to_end/clients tests/end_to_end/service/test_failed_handshakes.py
 
-.PHONY: help setup demo fleet-demo test test-fleet test-triton test-all test-versions test-plain-grpc test-nightly lint lint-systems proto contract site release native bench self-test nightly clean
+.PHONY: help setup demo fleet-demo test test-fleet test-triton test-all test-versions test-plain-grpc test-nightly lint lint-systems proto contract site release release-rootfs native bench self-test nightly clean
 
 help: ## List the targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 setup: $(DEV) ## Install everything for development into .venv
 
@@ -69,6 +69,9 @@ site: $(DEV) ## Build the documentation in build/site, and check its links
 
 release: $(DEV) ## Build the files of a release in dist, and check them
 	$(BIN)/python -m tools.dev.release
+
+release-rootfs: $(DEV) ## Add the root file system of the container image; needs root, debootstrap, buildah and bubblewrap
+	$(BIN)/python -m tools.dev.release_rootfs
 
 bench: $(DEV) ## Run the benchmarks
 	$(BIN)/python -m tests.benchmark.paths --quick

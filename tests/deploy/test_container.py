@@ -16,18 +16,17 @@ import pytest
 import nnhal
 from tests.concurrency import wait_until
 from tests.end_to_end.support.models import ADD
-from tools.dev import container_image
+from tools.dev import container_image, release_rootfs
 
 pytestmark = pytest.mark.nightly
 
-PROGRAMS = ("buildah", "debootstrap", "bwrap", "setpriv")
 ONES = np.ones(2, np.float32)
 
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of the image."""
-    missing = [program for program in PROGRAMS if shutil.which(program) is None]
+    missing = [program for program in container_image.PROGRAMS if shutil.which(program) is None]
     if missing or os.geteuid() != 0:
         pytest.skip(f"needs root, and {', '.join(missing) or 'nothing else'}")
     if "NNHAL_IMAGE" in os.environ:
@@ -102,6 +101,15 @@ def test_image_serves_any_user_and_keeps_its_cache(image: Path, tmp_path: Path) 
         assert other.succeeds(23456, "healthcheck")
         prepare(target)
         assert '"cache": "saved"' in log.read_text()
+
+
+def test_image_becomes_a_file_of_a_release(image: Path, tmp_path: Path) -> None:
+    archives = []
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        archives.append(release_rootfs.make(tmp_path / name, image).read_bytes())  # and tries it
+    assert archives[0] == archives[1]
+    assert "rootfs.tar.gz" in (tmp_path / "first" / "SHA256SUMS").read_text()
 
 
 def test_image_is_small_and_has_no_tools_of_the_build(image: Path) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = ("buildah", "debootstrap", "bwrap", "setpriv")
+"""Programs that it needs."""
 BASE = "docker.io/library/debian:bookworm-slim"
 """Base image of the Dockerfile."""
 _SUITE = "bookworm"
@@ -22,11 +24,12 @@ _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 _CAPABILITIES = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_SYS_CHROOT")
 
 
-def build(folder: Path) -> None:
+def build(folder: Path, source: Path = ROOT) -> None:
     """Build the image.
 
     Args:
         folder: gets its root file system and its configuration. It must be empty or missing.
+        source: the repository, or a copy of its files.
 
     Raises:
         subprocess.CalledProcessError: a step has failed. Its output has been printed.
@@ -45,7 +48,7 @@ def build(folder: Path) -> None:
     volumes = (f"{configuration}:/etc/pip.conf:ro", f"{_CERTIFICATES}:/etc/machine-certificates.crt:ro")
     options = [option for volume in volumes if _CERTIFICATES.exists() for option in ("--volume", volume)]
     isolation = ("--isolation", "chroot", "--network", "host", "--pull-never")
-    _buildah(folder, "bud", "--format", "docker", *isolation, *options, "--tag", "nnhal", ROOT)
+    _buildah(folder, "bud", "--format", "docker", *isolation, *options, "--tag", "nnhal", source)
     container = _buildah(folder, "from", "--pull-never", "localhost/nnhal")
     _run("cp", "--archive", f"{_buildah(folder, 'mount', container)}/.", folder / "root")
     inspected = json.loads(_buildah(folder, "inspect", "--type", "image", "localhost/nnhal"))

@@ -26,14 +26,16 @@ ROOT = Path(__file__).resolve().parents[2]
 VERSION_FILE = "client/nnhal/version.py"
 _FORBIDDEN = re.compile(r"(^|/)(tests|benchmark|dev|__pycache__|\.ci|\.git)/")
 """Folders that a wheel does not have."""
-_TRIAL = """
-import numpy as np, nnhal
+TRIAL = """
+import sys
+import nnhal
 from nnhal_tools.demo import digits
 pictures, labels = digits.load_images()
-with nnhal.connect() as device:
+with nnhal.connect(*sys.argv[1:]) as device:
     outputs = device.prepare(digits.MODEL).result().execute([digits.scale_pixels(pictures)[:1, None][0]])
 assert outputs[0].argmax() == labels[0]
 """
+"""Program that classifies a digit, with a service of its own or at the address in its argument."""
 
 
 class ReleaseError(Exception):
@@ -58,39 +60,46 @@ def make(folder: Path) -> str:
     Raises:
         ReleaseError: the tree has changes, the tag has another version, or a check fails.
     """
-    if _git("status", "--porcelain"):
+    if git("status", "--porcelain"):
         raise ReleaseError("the tree has changes: commit or remove them")
-    version, revision = _find_version(), _git("rev-parse", "--short=12", "HEAD")
+    version = find_version()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as temporary:
-        source = _export(Path(temporary) / "nnhal", version, revision)
-        variables = {"SOURCE_DATE_EPOCH": _git("log", "-1", "--format=%ct"), "PYTHONPATH": ""}
-        _run("-m", "build", "--no-isolation", "--outdir", folder, source, variables=variables)
+        source = export(Path(temporary) / "nnhal", version)
+        variables = {"SOURCE_DATE_EPOCH": git("log", "-1", "--format=%ct"), "PYTHONPATH": ""}
+        run("-m", "build", "--no-isolation", "--outdir", folder, source, variables=variables)
         sdist, wheel = next(folder.glob("*.tar.gz")), next(folder.glob("*.whl"))
-        _run("-m", "twine", "check", "--strict", sdist, wheel)
+        run("-m", "twine", "check", "--strict", sdist, wheel)
         check_contents(sdist, wheel)
         _try_offline(wheel, Path(temporary) / "environment")
     _write_materials(folder / f"nnhal-{version}.cdx.json")
-    digests = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}" for file in sorted(folder.iterdir())]
-    (folder / "SHA256SUMS").write_text("\n".join(digests) + "\n")
+    write_digests(folder)
     return version
 
 
-def _find_version() -> str:
+def write_digests(folder: Path) -> None:
+    """Write the digests of all files of a release."""
+    files = sorted(file for file in folder.iterdir() if file.name != "SHA256SUMS")
+    digests = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}" for file in files]
+    (folder / "SHA256SUMS").write_text("\n".join(digests) + "\n")
+
+
+def find_version() -> str:
     """Return the version of the tag at this commit, or a development version."""
     match = re.search(r'^__version__ = "(.+)"$', (ROOT / VERSION_FILE).read_text(), re.MULTILINE)
     assert match is not None
-    tags = [tag.removeprefix("v") for tag in _git("tag", "--points-at", "HEAD", "v*").split()]
+    tags = [tag.removeprefix("v") for tag in git("tag", "--points-at", "HEAD", "v*").split()]
     if not tags:
-        return f"{match[1]}.dev0+g{_git('rev-parse', '--short=12', 'HEAD')}"
+        return f"{match[1]}.dev0+g{git('rev-parse', '--short=12', 'HEAD')}"
     if match[1] not in tags:
         raise ReleaseError(f"the tag is v{tags[0]}, but {VERSION_FILE} says {match[1]}")
     return match[1]
 
 
-def _export(folder: Path, version: str, revision: str) -> Path:
-    """Write the files of the commit into a folder, with the version and the revision."""
+def export(folder: Path, version: str) -> Path:
+    """Write the files of the commit into a folder, with the version and the revision. Return the folder."""
+    revision = git("rev-parse", "--short=12", "HEAD")
     archive = subprocess.run(["git", "-C", str(ROOT), "archive", "HEAD"], capture_output=True, check=True).stdout
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         tar.extractall(folder, filter="data")
@@ -128,21 +137,21 @@ def _try_offline(wheel: Path, folder: Path) -> None:
     python = folder / "bin" / "python"
     (site,) = folder.glob("lib/python*/site-packages")
     options = ("--quiet", "--disable-pip-version-check", "--no-index", "--no-deps")
-    _run("-m", "pip", "--python", python, "install", *options, wheel)
+    run("-m", "pip", "--python", python, "install", *options, wheel)
     packages = [Path(path) for path in sys.path if path.endswith("site-packages")]
     (site / "required.pth").write_text("\n".join(map(str, packages)) + "\n")
     # an own cache, so that nothing of this machine decides the answer
     variables = {"PYTHONPATH": "", "NNHAL_CACHE_DIR": str(folder / "cache")}
-    _run("-P", "-c", _TRIAL, program=python, variables=variables)
+    run("-P", "-c", TRIAL, program=python, variables=variables)
 
 
 def _write_materials(file: Path) -> None:
     """Write the bill of materials of the container image, in the form of CycloneDX."""
     options = ("--output-reproducible", "--of", "JSON", "--output-file", file, "--pyproject", ROOT / "pyproject.toml")
-    _run("-m", "cyclonedx_py", "requirements", *options, ROOT / "deploy/container/requirements.lock")
+    run("-m", "cyclonedx_py", "requirements", *options, ROOT / "deploy/container/requirements.lock")
 
 
-def _run(*arguments: object, program: Path = Path(sys.executable), variables: Mapping[str, str] | None = None) -> None:
+def run(*arguments: object, program: Path = Path(sys.executable), variables: Mapping[str, str] | None = None) -> None:
     """Run Python. Raise ReleaseError with its output if it fails."""
     command = [str(program), *map(str, arguments)]
     environment = {**os.environ, **(variables or {})}
@@ -151,7 +160,8 @@ def _run(*arguments: object, program: Path = Path(sys.executable), variables: Ma
         raise ReleaseError(f"{' '.join(command[1:4])} failed:\n{done.stdout}{done.stderr}".rstrip())
 
 
-def _git(*arguments: str) -> str:
+def git(*arguments: str) -> str:
+    """Return what git prints about this repository."""
     done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=True)
     return done.stdout.strip()
 

@@ -54,16 +54,16 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_version_comes_from_the_tag(clone: Path) -> None:
-    version = release._find_version()
+    version = release.find_version()
     assert ".dev0+g" in version
     subprocess.run(["git", "-C", clone, "tag", f"v{version.partition('.dev0')[0]}"], check=True)
-    assert release._find_version() == version.partition(".dev0")[0]
+    assert release.find_version() == version.partition(".dev0")[0]
 
 
 def test_tag_of_another_version(clone: Path) -> None:
     subprocess.run(["git", "-C", clone, "tag", "v99.0"], check=True)
     with pytest.raises(ReleaseError, match=r"the tag is v99\.0, but client/nnhal/version\.py says "):
-        release._find_version()
+        release.find_version()
 
 
 def test_changed_tree(clone: Path, tmp_path: Path) -> None:
