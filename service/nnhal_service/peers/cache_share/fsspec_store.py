@@ -1,12 +1,21 @@
 """A store that fsspec can reach, for example S3."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeAlias
 
 import fsspec
+from fsspec.asyn import AsyncFileSystem
+from fsspec.spec import AbstractFileSystem
 
 from nnhal_service.peers.cache_share.stores import StoredObject
+
+_VERSIONS = re.compile("etag|md5|sha|crc|hash|checksum|generation|version|mtime|modif|created|blob_id", re.IGNORECASE)
+"""Names under which file systems tell something that changes with a file. Each has names of its own."""
+_DEPTH = 8
+"""Folders below each other in which objects are found."""
+_Details: TypeAlias = Mapping[str, Any]
 
 
 class FsspecStore:
@@ -52,12 +61,29 @@ class FsspecStore:
         return modified
 
     def list(self, folder: str) -> Iterator[StoredObject]:
-        """Yield all objects. This takes a request for each thousand of them."""
-        for path, info in self._files.find(self._path(folder), detail=True).items():
-            name = path[len(self._path("")) :]
-            modified = next((info[key] for key in ("LastModified", "mtime", "created") if key in info), None)
-            at = modified if isinstance(modified, int | float) else modified.timestamp() if modified else 0.0
-            yield StoredObject(name, int(info["size"]), at)
+        """Yield all objects. For a store without folders, this takes a request for each thousand of them."""
+        root = self._path(folder).rstrip("/")
+        own = type(self._files)._find if self._files.async_impl else type(self._files).find
+        if own in (AsyncFileSystem._find, AbstractFileSystem.find):
+            found = self._walk(root, _DEPTH)
+        else:
+            found = iter(self._files.find(root, detail=True).items())
+        for path, details in found:
+            yield _stored(path[len(self._path("")) :], details)
+
+    def _walk(self, folder: str, depth: int) -> Iterator[tuple[str, _Details]]:
+        """Yield what is below a folder. fsspec's own walk leaves out the folders that cannot be read."""
+        for details in self._files.ls(folder, detail=True):
+            path = details["name"].rstrip("/")
+            if details["type"] != "directory":
+                yield path, details
+            elif path != folder and depth:
+                with suppress(FileNotFoundError):  # it has just been removed
+                    yield from self._walk(path, depth - 1)
+
+    def describe(self, name: str) -> StoredObject:
+        """Return what the store tells of an object."""
+        return _stored(name, self._files.info(self._path(name), **self._bounded))
 
     def delete(self, name: str) -> None:
         """Remove an object."""
@@ -72,3 +98,11 @@ class FsspecStore:
         if not self._files.async_impl:  # object stores have no folders
             self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
         self._files.pipe_file(path, value, mode=mode, **self._bounded)
+
+
+def _stored(name: str, details: _Details) -> StoredObject:
+    modified = next((details[key] for key in ("LastModified", "mtime", "created") if key in details), None)
+    at = modified if isinstance(modified, int | float) else modified.timestamp() if modified else 0.0
+    version = " ".join(str(details[key]) for key in sorted(details) if _VERSIONS.search(key))
+    size = int(details.get("size") or 0)
+    return StoredObject(name, size, at, f"{size} {version}")

@@ -11,11 +11,13 @@ class StoredObject:
 
     Attributes:
         modified_at: when it was written, in seconds since 1970.
+        version: text that changes with its contents, as far as the store tells.
     """
 
     name: str
     size: int
     modified_at: float
+    version: str = ""
 
 
 class ObjectStore(Protocol):

@@ -52,6 +52,39 @@ def test_objects(store: ObjectStore) -> None:
     assert [each.name for each in store.list("a")] == ["a/c/d"]
 
 
+def test_folder_that_cannot_be_listed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("fsspec", reason="fsspec is not installed")
+    store = FsspecStore(f"local://{tmp_path}", 10)
+    for name in ("a/b", "c/d"):
+        store.create(name, b"1")
+    listed = store._files.ls
+
+    def ls(path: str, **options: object) -> object:
+        if path.endswith("/c"):
+            raise error
+        return listed(path, **options)
+
+    monkeypatch.setattr(store._files, "ls", ls)
+    error: OSError = FileNotFoundError()  # it has just been removed
+    assert [each.name for each in store.list("")] == ["a/b"]
+    error = PermissionError()
+    with pytest.raises(PermissionError):
+        list(store.list(""))
+
+
+@pytest.mark.parametrize("url", ["local://{}", "memory://versions"])
+def test_version_changes_with_the_contents(tmp_path: Path, url: str) -> None:
+    pytest.importorskip("fsspec", reason="fsspec is not installed")
+    store = FsspecStore(url.format(tmp_path), 10)
+    store.replace("a", b"1")
+    described, (listed,) = store.describe("a"), store.list("")
+    assert described.size == listed.size == 1
+    assert [store.describe("a"), *store.list("")] == [described, listed]
+    store.replace("a", b"2")
+    assert store.describe("a").version != described.version
+    assert [each.version for each in store.list("")] != [listed.version]
+
+
 def test_one_of_many_writers_creates(store: ObjectStore) -> None:
     created: list[bool] = []
     run_concurrently(8, lambda number: created.append(store.create("a/b", bytes([number]) * 1000)))
