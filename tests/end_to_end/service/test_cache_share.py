@@ -3,7 +3,6 @@
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,23 +10,7 @@ import pytest
 from nnhal.types import CacheOutcome, CacheState
 from tests.concurrency import wait_until
 from tests.end_to_end.support.models import prepare_chain
-from tests.end_to_end.support.service_process import Service, has_ended, start_service, stop_service
-
-
-def share_process(service: Service) -> int:
-    """Return the process that reads and writes the share, once it has started."""
-    found = list[int]()
-
-    def find() -> bool:
-        supervisor = service.process.pid
-        for pid in Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split():
-            with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
-                if Path(f"/proc/{pid}/comm").read_text().strip() == "nnhal-share":
-                    found.append(int(pid))
-        return bool(found)
-
-    assert wait_until(find)
-    return found[-1]
+from tests.end_to_end.support.service_process import Service, has_ended, helper_pid, start_service, stop_service
 
 
 @pytest.fixture
@@ -66,7 +49,7 @@ def test_model_compiled_on_one_service_is_a_hit_on_the_other(tmp_path: Path, ser
     assert wait_until(lambda: len(objects(tmp_path)) == 1)
     assert prepare_chain(second.target, 1) == CacheOutcome(CacheState.HIT)
     # the process that moves the bytes may die at any time
-    killed = share_process(first)
+    killed = helper_pid(first, "nnhal-share")
     os.kill(killed, signal.SIGKILL)
     assert wait_until(lambda: first.logged("share-died") and has_ended(killed))
     assert prepare_chain(first.target, 2).state == CacheState.SAVED
@@ -74,7 +57,7 @@ def test_model_compiled_on_one_service_is_a_hit_on_the_other(tmp_path: Path, ser
     assert prepare_chain(second.target, 2).state == CacheState.HIT
     # what waits is written before a service ends
     assert prepare_chain(first.target, 3).state == CacheState.SAVED
-    last = share_process(first)
+    last = helper_pid(first, "nnhal-share")
     services.remove(first)
     assert stop_service(first) == 0
     assert has_ended(last) and len(objects(tmp_path)) == 3

@@ -8,7 +8,7 @@ import threading
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,14 @@ import nnhal
 from nnhal.recording.archive import Archive
 from nnhal.types import Model, OperandType, OperationType
 from tests.concurrency import wait_until
-from tests.end_to_end.support.service_process import Service, has_ended, start_service, stop_running, stop_service
+from tests.end_to_end.support.service_process import (
+    Service,
+    has_ended,
+    helper_pid,
+    start_service,
+    stop_running,
+    stop_service,
+)
 from tests.service.repository.model_files import adding as adding_to_input
 from tests.service.repository.model_files import put
 from tests.tools.cli.command import invoke
@@ -80,23 +87,6 @@ def finished(service: Service, expected: int) -> Counter[str]:
     return results(service)
 
 
-def shadow_pid(service: Service, other_than: int = 0) -> int:
-    """Return the process of the shadow, once it has started."""
-    found = list[int]()
-
-    def find() -> bool:
-        supervisor = service.process.pid
-        for pid in map(int, Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()):
-            with suppress(FileNotFoundError, ProcessLookupError):
-                is_shadow = Path(f"/proc/{pid}/comm").read_text().strip() == "nnhal-shadow"
-                if is_shadow and pid != other_than and not has_ended(pid):
-                    found.append(pid)
-        return bool(found)
-
-    assert wait_until(find, 60)
-    return found[-1]
-
-
 def execute(model: nnhal.PreparedModel, count: int, x: np.ndarray = SUM) -> None:
     for _ in range(count):
         np.testing.assert_array_equal(model.execute([x])[0], x)
@@ -104,7 +94,7 @@ def execute(model: nnhal.PreparedModel, count: int, x: np.ndarray = SUM) -> None
 
 def test_differences_of_a_wrong_backend_are_counted_and_recorded(tmp_path: Path) -> None:
     with serving(tmp_path / "a", *WRONG, "--record", str(tmp_path / "records"), "--record-share", "1e-9") as service:
-        shadow_pid(service)
+        helper_pid(service, "nnhal-shadow")
         with prepared(service) as model:
             execute(model, 12)
             execute(model, 5, SUM / 10)
@@ -134,7 +124,7 @@ def test_operators_see_names_and_drift_and_choose_models(tmp_path: Path) -> None
         return {each["model_name"]: (each["shadow_compared"], each["shadow_different"]) for each in models}
 
     with serving(tmp_path / "a", *WRONG, *options) as service, nnhal.connect(service.target, timeout=60) as device:
-        shadow_pid(service)
+        helper_pid(service, "nnhal-shadow")
         models = [device.model(name) for name in ("first", "second")]
         switches = [
             ((), "repeats 1 of the executions on DefectRef; model first/2", {"first/2": (3, 3), "second/1": (0, 0)}),
@@ -177,11 +167,11 @@ def test_client_does_not_notice_kills(tmp_path: Path, kills: int) -> None:
         thread.start()
         pid = 0
         for _ in range(kills):
-            pid, before = shadow_pid(service, pid), len(executed)
+            pid, before = helper_pid(service, "nnhal-shadow", pid), len(executed)
             os.kill(pid, signal.SIGKILL)
             assert wait_until(lambda pid=pid: has_ended(pid))  # type: ignore[misc]
             assert wait_until(lambda before=before: len(executed) > before + 10)  # type: ignore[misc]
-        shadow_pid(service, pid)
+        helper_pid(service, "nnhal-shadow", pid)
         compared = results(service)["different"]
         assert wait_until(lambda: results(service)["different"] > compared, 60), "the last one works"
         is_over.set()
@@ -192,7 +182,7 @@ def test_client_does_not_notice_kills(tmp_path: Path, kills: int) -> None:
 
 def test_shadow_that_hangs_drops_executions_and_catches_up(tmp_path: Path) -> None:
     with serving(tmp_path / "a", *WRONG) as service, prepared(service) as model:
-        pid = shadow_pid(service)
+        pid = helper_pid(service, "nnhal-shadow")
         execute(model, 1)
         finished(service, 1)
         stop_running(pid)
@@ -206,7 +196,7 @@ def test_shadow_that_hangs_drops_executions_and_catches_up(tmp_path: Path) -> No
 def test_another_service_is_the_shadow(tmp_path: Path) -> None:
     with serving(tmp_path / "b", "--backends", "CpuRef") as other:
         with serving(tmp_path / "a", "--shadow", other.target) as service:
-            shadow_pid(service)
+            helper_pid(service, "nnhal-shadow")
             with prepared(service) as model:
                 execute(model, 5)
             assert finished(service, 5) == {"equal": 5}

@@ -54,11 +54,28 @@ def worker_pids(supervisor: int) -> list[int]:
                 "nnhal-admin",
                 "nnhal-share",
                 "nnhal-shadow",
+                "nnhal-mirror",
                 "nnhal-engine",
             )
             if not is_helper and len(list(Path(f"/proc/{pid}/task").iterdir())) > 1:
                 workers.append(int(pid))
     return workers
+
+
+def helper_pid(service: Service, name: str, other_than: int = 0) -> int:
+    """Return the process of a service with a name, for example nnhal-share, once it has started."""
+    supervisor, found = service.process.pid, list[int]()
+
+    def find() -> bool:
+        for pid in map(int, Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()):
+            with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+                has_name = Path(f"/proc/{pid}/comm").read_text().strip() == name
+                if has_name and pid != other_than and not has_ended(pid):
+                    found.append(pid)
+        return bool(found)
+
+    assert wait_until(find, 60)
+    return found[-1]
 
 
 def stop_running(pid: int) -> None:
