@@ -146,7 +146,7 @@ class Server:
         self.quota = MemoryQuota(self._limits)
         users = {os.getuid(), *settings.data_users}
         cache_arguments = CacheArguments(self.store, self._limits, self._share)
-        self.repository = self._create_repository(settings.models, cache_arguments)
+        self.repository = self._create_repository(settings.models_folder, cache_arguments)
         versions = {report.id: report.version for reports in self.reports.values() for report in reports if report.id}
         self.recorder = Recorder(settings, versions, _shadow_sender(settings, hosting))
         parts = ServiceParts(self.sessions, self._limits, self.quota, self.metrics.calls, self.recorder)
@@ -164,9 +164,13 @@ class Server:
         loads_ahead = hosting.is_shared or not hosting.is_supervised  # a worker of one client needs few of them
         return Repository(loader, SharedChoices(hosting.choices), self.settings.models_poll_s, loads_ahead=loads_ahead)
 
-    def _pushed_files(self) -> PushedFiles | None:
-        """Return the files that clients may push, if the operator lets them."""
-        return PushedFiles(self.repository) if self.repository is not None and self.settings.models_push else None
+    def _pushed_files(self) -> PushedFiles | str:
+        """Return the files that clients may push, or why they may not."""
+        if self.repository is not None and self.settings.models_push:
+            return PushedFiles(self.repository)
+        if self.settings.models_url is not None:
+            return f"the service copies its models from {self.settings.models_url}; put models there"
+        return "the service takes no models; its operator can allow it with --models-push"
 
     def _register(self, parts: ServiceParts, cache_arguments: CacheArguments) -> None:
         """Add all services to the gRPC server."""

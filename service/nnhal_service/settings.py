@@ -5,6 +5,7 @@
 
 import json
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias, get_args
 
@@ -15,7 +16,7 @@ from nnhal.cpu import available_cpus
 from nnhal.types import DeviceType
 from nnhal_cache.layout import DEFAULT_BYTES, default_root, user_directory
 from nnhal_service.identity.policy import Policy
-from nnhal_service.peers.cache_share.locations import check_url
+from nnhal_service.peers.cache_share.locations import check_url, directory_of
 from nnhal_service.peers.fleet.peer_addresses import PeerTarget
 
 
@@ -173,13 +174,16 @@ class Settings(BaseModel):
     """Seconds that a preparation waits for the store, before it compiles the model."""
     warm: Annotated[int, Option("N")] = Field(default=0, ge=0)
     """Number of saved models to prepare at start: the most used ones."""
-    models: Annotated[Path | None, Option("FOLDER")] = None
-    """Folder with the models that clients use by their names (docs/names.md). Default: none."""
+    models: Annotated[str | None, Option("FOLDER|URL")] = None
+    """Models that clients use by their names (docs/names.md): a folder, or a URL for fsspec such as s3://BUCKET/FOLDER,
+    which needs the extra `share`, and whose models are copied. Default: none."""
+    models_bytes: Annotated[int, Option("N")] = Field(default=64 * 2**30, ge=0)
+    """Size to which the copies of the models at a URL are limited."""
     models_push: Annotated[bool, Option()] = False
-    """Let clients push models into this folder, pull and remove them, as the policy says. The sandbox then lets workers
+    """Let clients push models into the folder, pull and remove them, as the policy says. The sandbox then lets workers
     write the folder."""
     models_poll_s: Annotated[float, Option("S")] = Field(default=2.0, gt=0)
-    """Seconds between two looks for changes of the folder with models."""
+    """Seconds between two looks for changes of the models; more if it takes long to list those at a URL."""
     models_shm: Annotated[bool, Option()] = False
     """Use shared memory that clients of the Open Inference Protocol register: files below /dev/shm of their own users
     (docs/names.md). docs/security.md tells what this allows."""
@@ -253,6 +257,18 @@ class Settings(BaseModel):
         return self.cache_share is not None and self.cache_bytes > 0
 
     @property
+    def models_url(self) -> str | None:
+        """URL of the models by name; None if they are in a folder, or there are none."""
+        return self.models if self.models is not None and directory_of(self.models) is None else None
+
+    @property
+    def models_folder(self) -> Path | None:
+        """Folder with the models by name, or with copies of those at the URL; None if there are none."""
+        if self.models is None:
+            return None
+        return directory_of(self.models) or self.state_dir / f"models-{sha256(self.models.encode()).hexdigest()[:16]}"
+
+    @property
     def shadow_target(self) -> str | None:
         """Address of the shadow; None if there is none, or it has backends."""
         return self.shadow if self.shadow is not None and ":" in self.shadow else None
@@ -286,7 +302,7 @@ class Settings(BaseModel):
         Raises:
             ValueError: there is no such folder.
         """
-        if self.models is not None and not self.models.is_dir():
+        if self.models_folder is not None and self.models_url is None and not self.models_folder.is_dir():
             raise ValueError(f"--models {self.models}: there is no such folder")
 
     def members_file(self, supervisor: int) -> Path | None:
@@ -433,7 +449,15 @@ class Settings(BaseModel):
                     "--cache-share needs --cache-key-file: entries of a share are sealed with a key that all its "
                     "services have (docs/cache.md)"
                 )
-            check_url(self.cache_share)
+            check_url(self.cache_share, "--cache-share")
+        return self
+
+    @model_validator(mode="after")
+    def _check_models(self) -> "Settings":
+        if self.models is not None:
+            check_url(self.models, "--models")
+        if self.models_url is not None and self.models_push:
+            raise ValueError(f"models_push needs a folder of models; put models into {self.models_url}")
         return self
 
     @model_validator(mode="after")

@@ -1,6 +1,7 @@
 """Settings: the text forms of lists, limits and log levels."""
 
 import re
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
@@ -26,6 +27,23 @@ def test_list_has_commas_or_is_json(text: str, backends: tuple[str, ...]) -> Non
 def test_elements_of_lists_are_converted() -> None:
     assert Settings.model_validate({"data_users": "10,20"}).data_users == (10, 20)
     assert Settings.model_validate({"data_users": "[10]"}).data_users == (10,)
+
+
+def test_models_are_in_a_folder_or_at_a_url(tmp_path: Path) -> None:
+    assert Settings().models_folder is None and Settings().models_url is None
+    for text in (str(tmp_path), f"file://{tmp_path}"):
+        settings = Settings(models=text, models_push=True)
+        assert settings.models_folder == tmp_path and settings.models_url is None
+    pytest.importorskip("fsspec", reason="the extra `share` is not installed")
+    first, second = (Settings(models=f"memory://{name}", state_dir=tmp_path) for name in "ab")
+    assert first.models_url == "memory://a"
+    assert first.models_folder is not None and first.models_folder.parent == tmp_path
+    assert first.models_folder != second.models_folder
+    first.check_models()  # the folder is created later
+    with pytest.raises(ValidationError, match="needs a folder of models; put models into memory://a"):
+        Settings(models="memory://a", models_push=True)
+    with pytest.raises(ValidationError, match="--models other://b: fsspec knows no store 'other'"):
+        Settings(models="other://b")
 
 
 @pytest.mark.parametrize("limits", ["sessions=8,reads = 2", '{"sessions": 8, "reads": 2}', ["sessions=8", "reads=2"]])

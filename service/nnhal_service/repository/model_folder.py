@@ -8,16 +8,21 @@
     classifier/2/config.toml     the same, instead of the other one: it has appeared with its version
     segmenter/any.tflite         version 1 of "segmenter"
 
-Names that begin with a dot are left out.
+Names that begin with a dot are left out. A folder with copies of what is at a URL also has
+
+    .delays.json                 why files of the URL are not copied, by their names; "" stands for all of them
 """
 
 import hashlib
+import json
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from nnhal.types import Bytes
 from nnhal_driver.mapped_memory import allocate
@@ -27,8 +32,14 @@ from nnhal_service.repository.model_config import ModelConfig, parse_config
 SUFFIX = ".tflite"
 CONFIG_SUFFIX, CONFIG_NAME = ".toml", "config.toml"
 MODEL_NAME = "model.tflite"
+DELAYS_NAME = ".delays.json"
+ALL_VERSIONS = 0
 MAX_CONFIG_BYTES = 2**20
 _LARGEST_VERSION = 2**63 - 1
+_FILE = re.compile(
+    r"(?P<name>[^/]+)(\.tflite|\.toml|/config\.toml|/[^/]+\.tflite"
+    r"|/(?P<version>[1-9][0-9]{0,18})/(model\.tflite|config\.toml))"
+)
 
 Mark = tuple[int, ...] | None
 """Numbers that change with a file; None without one."""
@@ -58,11 +69,20 @@ class FoundModel:
         versions: the files of the model by version.
         config: the file with its options.
         problem: why the name cannot be used, or "".
+        delays: why the files of a version at a URL are not copied, by version; ALL_VERSIONS stands for all of them.
     """
 
     versions: Mapping[int, FoundFile]
     config: FoundFile
     problem: str = ""
+    delays: dict[int, str] = field(default_factory=dict)
+
+
+class Place(NamedTuple):
+    """Model and version that a file belongs to; ALL_VERSIONS for a configuration of all."""
+
+    name: str
+    version: int
 
 
 class ModelFolder:
@@ -95,7 +115,18 @@ class ModelFolder:
             if versions:
                 problem = f"there are both {name}{SUFFIX} and a folder {name}" if name in found else ""
                 found[name] = FoundModel(versions, config, problem)
+        self._add_delays(found)
         return found
+
+    def _add_delays(self, found: dict[str, FoundModel]) -> None:
+        """Add why the files of models are not copied, also of those of which there is no copy."""
+        with suppress(UnusableFileError, ValueError):
+            for file, reason in json.loads(self.read_text(_found(self.root / DELAYS_NAME)) or "{}").items():
+                if (place := locate(file)) is not None:
+                    not_copied = FoundModel({}, FoundFile(self.root, None), reason)
+                    found.setdefault(place.name, not_copied).delays[place.version] = reason
+                for model in () if file else found.values():
+                    model.delays.setdefault(ALL_VERSIONS, reason)
 
     def read(self, file: FoundFile, sha256: str = "") -> tuple[Bytes, Mark]:
         """Return the current contents of a file in private memory, where they cannot change, and their numbers.
@@ -189,6 +220,20 @@ def _versions(folder: Path) -> Iterator[tuple[int, FoundFile]]:
     files = [entry for entry in entries if entry.endswith(SUFFIX)]
     if not numbered and len(files) == 1:
         yield 1, _found(folder / files[0])
+
+
+def locate(path: str) -> Place | None:
+    """Return the place of a file in a folder of models; None if no model has such a file.
+
+    Args:
+        path: its path in the folder, from any source.
+    """
+    match = _FILE.fullmatch(path)
+    parts = path.split("/")
+    if match is None or any(part[0] == "." or not part.isprintable() or len(part.encode()) > 255 for part in parts):
+        return None
+    version = int(match["version"] or path.endswith(SUFFIX))
+    return Place(match["name"], version) if version <= _LARGEST_VERSION else None
 
 
 def brought_configs(folder: Path, versions: Iterable[int]) -> list[FoundFile]:

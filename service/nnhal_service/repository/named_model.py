@@ -1,6 +1,6 @@
 """Names and versions of a repository, as one worker knows them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -49,6 +49,7 @@ class NamedModel:
 
     Attributes:
         problem: why no version can be loaded, or "".
+        delays: why files at a URL are not copied, as in `FoundModel`.
         config: the file of its options that `is_warm` comes from; None until it is read.
         is_warm: whether it is loaded before a client uses it.
         current: what clients get that name no version; None until one is loaded.
@@ -58,6 +59,7 @@ class NamedModel:
     name: str
     versions: dict[int, NamedVersion] = field(default_factory=dict)
     problem: str = ""
+    delays: Mapping[int, str] = field(default_factory=dict)
     config: FoundFile | None = None
     is_warm: bool = False
     current: ServedModel | None = None
@@ -70,7 +72,7 @@ class NamedModel:
 
     def update(self, found: FoundModel, *, is_first: bool) -> None:
         """Note the files that a scan has found. Those of the first scan are taken as complete."""
-        self.problem = found.problem
+        self.problem, self.delays = found.problem, found.delays
         for number in self.versions.keys() - found.versions.keys():
             del self.versions[number]
         for number, file in found.versions.items():

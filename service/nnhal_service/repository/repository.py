@@ -7,7 +7,7 @@ a model in memory.
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from nnhal_driver.execution.batching import BatchedModel
 from nnhal_service.log import event
 from nnhal_service.metrics import catalog
 from nnhal_service.metrics.snapshot import Snapshot
+from nnhal_service.repository.model_folder import ALL_VERSIONS
 from nnhal_service.repository.model_loader import ModelLoader, ModelLoadError, VersionFiles
 from nnhal_service.repository.named_model import NamedModel, NamedVersion
 from nnhal_service.repository.served_model import ServedModel
@@ -30,7 +31,7 @@ _ATTEMPTS = 5
 
 
 class IndexEntry(NamedTuple):
-    """A version in the list of models. `reason`: why its current files are not loaded, or ""."""
+    """A version in the list of models. `reason`: why its current files are not loaded, or not copied, or ""."""
 
     name: str
     version: int
@@ -159,11 +160,7 @@ class Repository:
     def index(self) -> list[IndexEntry]:
         """Return all versions of all models, in the order of their names."""
         with self._lock:
-            return [
-                IndexEntry(name, version.source.version, *_state(self._models[name], version))
-                for name in sorted(self._models)
-                for version in reversed(list(self._models[name].newest_first()))
-            ]
+            return [entry for name in sorted(self._models) for entry in _entries(self._models[name])]
 
     def collect(self, snapshot: Snapshot) -> None:
         """Add the versions by state to a snapshot, and the batches of those in memory."""
@@ -327,6 +324,16 @@ class Repository:
 def unknown_model(name: str, reason: str) -> HalError:
     """Return the error of a name or version that does not exist."""
     return HalError(ErrorStatus.INVALID_ARGUMENT, f"model {name!r} {reason}", kind=ErrorKind.UNKNOWN_HANDLE)
+
+
+def _entries(model: NamedModel) -> Iterator[IndexEntry]:
+    """Yield the versions of a model in the list of models, and those at its URL of which there is no copy."""
+    for number in sorted(model.versions.keys() | model.delays.keys() - {ALL_VERSIONS}):
+        delay = model.delays.get(number) or model.delays.get(ALL_VERSIONS, "")
+        state, reason = NamedModelState.FAILED, delay
+        if (version := model.versions.get(number)) is not None:
+            state, reason = _state(model, version)
+        yield IndexEntry(model.name, number, state, reason or delay)
 
 
 def _state(model: NamedModel, version: NamedVersion) -> tuple[NamedModelState, str]:

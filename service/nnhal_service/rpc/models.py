@@ -35,11 +35,11 @@ class ModelsServicer(ServicerBase, models_pb2_grpc.ModelsServicer):
 
     Args:
         repository: the models; None if the operator has no folder of them.
-        pushed: their files; None if clients may not push any.
+        pushed: their files; or why clients may not push any.
     """
 
     def __init__(
-        self, parts: ServiceParts, repository: Repository | None, pushed: PushedFiles | None, metrics: WorkerMetrics
+        self, parts: ServiceParts, repository: Repository | None, pushed: PushedFiles | str, metrics: WorkerMetrics
     ) -> None:
         super().__init__(parts)
         self._found = repository
@@ -141,8 +141,8 @@ class ModelsServicer(ServicerBase, models_pb2_grpc.ModelsServicer):
     def _files_for(self, request: _FilesRequest, context: grpc.ServicerContext) -> tuple[Session, PushedFiles]:
         """Return the session of a call, which may push the model that it names, and the files."""
         session = self._sessions.get(request.session, context)
-        if self._pushed is None:
-            raise permission_denied("the service takes no models; its operator can allow it with --models-push")
+        if isinstance(self._pushed, str):
+            raise permission_denied(self._pushed)
         require_push(session.account, request.name, self._sessions.authentication)
         if request.version < 0:
             raise invalid_argument(f"version is {request.version}; it must be >= 0")

@@ -90,7 +90,8 @@ def profile_of(settings: Settings, listen: Sequence[str], temporary: Path) -> Sa
     if settings.tracing:
         event("sandbox-open", logging.WARNING, reason=_TRACING)
     folders = [settings.state_dir, *([settings.cache_dir] if settings.cache_bytes else [])]
-    folders += [settings.models] if settings.models is not None and settings.models_push else []
+    changes_models = settings.models_push or settings.models_url is not None  # copies are below the state directory
+    folders += [settings.models_folder] if settings.models_folder is not None and changes_models else []
     folders += [settings.record] if settings.record is not None else []
     for folder in folders:
         _create(folder)
@@ -110,17 +111,17 @@ def profile_of(settings: Settings, listen: Sequence[str], temporary: Path) -> Sa
     )
 
 
-def share_profile(settings: Settings, directory: Path | None, temporary: Path) -> SandboxProfile:
-    """Return what the process of the cache share needs: no cache, no key, no files of clients.
+def store_profile(settings: Settings, folders: Iterable[Path], *, outgoing: bool) -> SandboxProfile:
+    """Return what a process needs that uses a store, and writes some folders: no cache, no key, no files of clients.
 
-    Without a directory, the share is on the network.
+    `outgoing` tells whether the store is on the network.
     """
     return SandboxProfile(
         system=_absolute([*map(Path, _SYSTEM), *(Path("/etc", name) for name in _CONFIGURATION)]),
         readable=_absolute([*_python(), *_store_configuration()]),
-        writable=_absolute([temporary, *([directory] if directory is not None else [])]),
+        writable=_absolute(folders),
         devices=_absolute([*map(Path, _DEVICES), *settings.sandbox_paths]),
-        outgoing=directory is None,
+        outgoing=outgoing,
     )
 
 
@@ -164,8 +165,8 @@ def _plugins(settings: Settings) -> Iterator[Path]:
         yield from map(Path, filter(None, text.split(":")))
     if settings.cache_key_file is not None:
         yield settings.cache_key_file
-    if settings.models is not None:
-        yield settings.models
+    if settings.models_folder is not None:
+        yield settings.models_folder
 
 
 def _gpus(settings: Settings) -> Iterator[Path]:

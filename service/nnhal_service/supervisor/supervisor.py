@@ -34,6 +34,7 @@ from nnhal_service.supervisor.admin.admin_listener import AdminListener
 from nnhal_service.supervisor.admin.admin_process import AdminProcess
 from nnhal_service.supervisor.child_process import ChildProcess
 from nnhal_service.supervisor.crash import describe_status, find_suspects, is_crash
+from nnhal_service.supervisor.mirror.mirror_process import MirrorProcess
 from nnhal_service.supervisor.restarts import MAX_FAILED_STARTS, WorkerSlot
 from nnhal_service.supervisor.scoreboard import MAX_WORKERS, ROWS, SLOTS, Scoreboard
 from nnhal_service.supervisor.service_manager import ServiceManager
@@ -107,6 +108,7 @@ class Supervisor:
         self._handshakes = cache(lambda port: FailedHandshakes(port, self._metrics.count))
         self._share = ShareProcess(self._metrics)
         self._shadow = ShadowProcess(self._metrics)
+        self._mirror = MirrorProcess()
         self._slots: defaultdict[int, WorkerSlot] = defaultdict(WorkerSlot)
         self._reloading: deque[int] = deque()
         self._last_reload = ""
@@ -121,7 +123,7 @@ class Supervisor:
         log.watch(self._warnings)
         self._admin_listener = AdminListener(settings, self._addresses.shared)
         self._admin = AdminProcess(self._admin_listener, self._answer, self._metrics.file.parent)
-        self._children: tuple[ChildProcess, ...] = self._admin, self._share, self._shadow
+        self._children: tuple[ChildProcess, ...] = self._admin, self._share, self._shadow, self._mirror
         self._watched_at = time.monotonic()
 
     def run(self, announce: Announce) -> None:
@@ -159,6 +161,7 @@ class Supervisor:
         self._admin.close()
         self._share.close()
         self._shadow.close()
+        self._mirror.close()
         self._template.close()
         self._metrics.close()
         self._keys.close()

@@ -30,6 +30,7 @@ class ChildKind(StrEnum):
     ADMIN = "admin"
     SHARE = "share"
     SHADOW = "shadow"
+    MIRROR = "mirror"
 
 
 _MAINS: Mapping[ChildKind, str] = {
@@ -39,6 +40,7 @@ _MAINS: Mapping[ChildKind, str] = {
     ChildKind.ADMIN: "nnhal_service.supervisor.admin.main:run_admin",
     ChildKind.SHARE: "nnhal_service.supervisor.share.main:run_share",
     ChildKind.SHADOW: "nnhal_service.supervisor.shadow.main:run_shadow",
+    ChildKind.MIRROR: "nnhal_service.supervisor.mirror.main:run_mirror",
 }
 """Main function of each kind. Names, because the supervisor must not import these modules."""
 

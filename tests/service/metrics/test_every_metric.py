@@ -150,7 +150,7 @@ def test_members_of_a_fleet_are_counted() -> None:
 def test_models_by_name_are_counted(tmp_path: Path) -> None:
     put(tmp_path / "models/a.tflite", adding_to_items(1))
     put(tmp_path / "models/a.toml", b"max_batch = 2\nmax_delay = 60000")
-    settings = Settings(listen=("127.0.0.1:0",), backends=("CpuRef",), cache_bytes=0, models=tmp_path / "models")
+    settings = Settings(listen=("127.0.0.1:0",), backends=("CpuRef",), cache_bytes=0, models=str(tmp_path / "models"))
     with Server(settings) as server, nnhal.connect(server.addresses[0]) as device:
         model = device.model("a")
 

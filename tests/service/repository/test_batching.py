@@ -43,7 +43,7 @@ def test_which_models_may_join(tmp_path: Path, backend: str) -> None:
         put(folder / f"{name}.tflite", data)
         put(folder / f"{name}.toml", b"max_batch = 6")
     settings = Settings(
-        listen=("127.0.0.1:0",), models=folder, models_poll_s=1e6, backends=(backend,), cache_dir=tmp_path
+        listen=("127.0.0.1:0",), models=str(folder), models_poll_s=1e6, backends=(backend,), cache_dir=tmp_path
     )
     with Server(settings) as server:
         assert server.repository is not None
@@ -60,7 +60,9 @@ def test_which_models_may_join(tmp_path: Path, backend: str) -> None:
 def test_options_are_checked(tmp_path: Path) -> None:
     put(tmp_path / "a.tflite", adding_to_items(1))
     put(tmp_path / "a.toml", b"max_batch = 0")
-    with Server(Settings(listen=("127.0.0.1:0",), models=tmp_path, models_poll_s=1e6, cache_dir=tmp_path)) as server:
+    with Server(
+        Settings(listen=("127.0.0.1:0",), models=str(tmp_path), models_poll_s=1e6, cache_dir=tmp_path)
+    ) as server:
         assert server.repository is not None
         with pytest.raises(UnavailableModelError, match="option max_batch: "):
             server.repository.get("a")

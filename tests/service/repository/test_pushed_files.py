@@ -38,7 +38,7 @@ def serving(tmp_path: Path, folder: Path) -> Serving:
             listen=("127.0.0.1:0",),
             cache_dir=tmp_path / "cache",
             backends=("CpuRef",),
-            models=folder,
+            models=str(folder),
             models_poll_s=1e6,
             models_push=models_push,
             policy=Policy(default=IdentityRules(**rules)),

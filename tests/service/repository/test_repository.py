@@ -32,7 +32,7 @@ def serving(tmp_path: Path, folder: Path) -> Serving:
 
     @contextmanager
     def run(**changed: Any) -> Iterator[Repository]:
-        settings = {"cache_dir": tmp_path / "cache", "backends": ("CpuRef",), "models": folder, **changed}
+        settings = {"cache_dir": tmp_path / "cache", "backends": ("CpuRef",), "models": str(folder), **changed}
         with Server(Settings(listen=("127.0.0.1:0",), models_poll_s=1e6, **settings)) as server:
             assert server.repository is not None
             yield server.repository
@@ -175,7 +175,7 @@ def test_links_stay_in_the_folder(tmp_path: Path, folder: Path, serving: Serving
     (folder / "b.tflite").symlink_to(tmp_path / "secret.tflite")
     os.mkfifo(folder / "c.tflite")
     (tmp_path / "link").symlink_to(folder)
-    with serving(models=tmp_path / "link") as repository:
+    with serving(models=str(tmp_path / "link")) as repository:
         assert added(repository, "a") == 1
         with pytest.raises(UnavailableModelError, match="a link that leads out of the folder of models"):
             repository.get("b")

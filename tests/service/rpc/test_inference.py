@@ -52,7 +52,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     put(folder / "quantized.tflite", quantized())
     put(folder / "count.tflite", counting())
     put(folder / "broken.tflite", b"no model")
-    settings = Settings(listen=("127.0.0.1:0",), cache_bytes=0, models=folder, models_poll_s=1e6, models_shm=True)
+    settings = Settings(listen=("127.0.0.1:0",), cache_bytes=0, models=str(folder), models_poll_s=1e6, models_shm=True)
     with Server(settings) as running:
         yield running
 
@@ -234,7 +234,7 @@ def test_identities(tmp_path: Path) -> None:
     settings = Settings(
         listen=("127.0.0.1:0",),
         cache_bytes=0,
-        models=tmp_path / "models",
+        models=str(tmp_path / "models"),
         tokens=tmp_path / "tokens",
         policy=policy,
         backends=("CpuRef",),

@@ -1,4 +1,4 @@
-"""Locations of shares: directories, and URLs of what fsspec can reach."""
+"""Locations of shares and of models: directories, and URLs of what fsspec can reach."""
 
 import importlib.util
 from pathlib import Path
@@ -16,8 +16,8 @@ def directory_of(url: str) -> Path | None:
     return Path(unquote(parts.path)) if parts.scheme == "file" else None
 
 
-def check_url(url: str) -> None:
-    """Check the URL of a share, and that the packages are installed that it needs.
+def check_url(url: str, option: str) -> None:
+    """Check the URL that an option has, and that the packages are installed that it needs.
 
     Raises:
         ValueError: it cannot be used.
@@ -26,24 +26,24 @@ def check_url(url: str) -> None:
     parts = urlsplit(url)
     if directory is not None:
         if parts.netloc not in ("", "localhost") or str(directory) in ("", "."):
-            raise ValueError(f"--cache-share {url}: expected an absolute path after file://")
+            raise ValueError(f"{option} {url}: expected an absolute path after file://")
         return
-    if parts.password is not None:
+    if parts.password is not None or parts.query:
         raise ValueError(
-            "--cache-share: a URL must not contain a password; use the configuration of the store or of fsspec"
+            f"{option}: a URL must not contain a password or parameters; configure the store or fsspec instead"
         )
     if importlib.util.find_spec("fsspec") is None:
-        raise ValueError(f"--cache-share {url} needs the package fsspec: install nnhal[share]")
+        raise ValueError(f"{option} {url} needs the package fsspec: install nnhal[share]")
     from fsspec.registry import known_implementations, registry  # noqa: PLC0415
 
     if parts.scheme in registry:
         return
     known = known_implementations.get(parts.scheme)
     if known is None:
-        raise ValueError(f"--cache-share {url}: fsspec knows no store {parts.scheme!r}")
+        raise ValueError(f"{option} {url}: fsspec knows no store {parts.scheme!r}")
     package = str(known["class"]).partition(".")[0]
     if importlib.util.find_spec(package) is None:
-        raise ValueError(f"--cache-share {url} needs the package {package}")
+        raise ValueError(f"{option} {url} needs the package {package}")
 
 
 def open_store(url: str, timeout_s: float) -> ObjectStore:

@@ -16,7 +16,7 @@ from nnhal_service.metrics import catalog
 from nnhal_service.metrics.pending_counts import PendingCounts
 from nnhal_service.peers.cache_share.daemon import ShareDaemon
 from nnhal_service.peers.cache_share.locations import directory_of, open_store
-from nnhal_service.sandbox.profile import share_profile
+from nnhal_service.sandbox.profile import store_profile
 from nnhal_service.sandbox.restriction import restrict
 from nnhal_service.supervisor.adoption import begin_process
 from nnhal_service.supervisor.share.share_process import FLUSH_S
@@ -45,7 +45,8 @@ def run_share(arguments: ChildArguments) -> None:
     reports = _Reports(arguments.channel, directory)
     if settings.sandbox != "off":
         tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
-        restrict(share_profile(settings, directory, folder))
+        folders = [folder] if directory is None else [folder, directory]
+        restrict(store_profile(settings, folders, outgoing=directory is None))
     store = cache(partial(open_store, settings.cache_share, settings.cache_share_timeout_s))
     with socket.socket(fileno=requests) as receiver:
         daemon = ShareDaemon(receiver, store, reports.count, settings.cache_share_bytes, settings.cache_share)

@@ -24,16 +24,17 @@ def test_directories() -> None:
     "url, reason",
     [
         ("file://host/share", "expected an absolute path"),
-        ("ftp://user:secret@host/", "must not contain a password"),
+        ("ftp://user:secret@host/", "--models: a URL must not contain a password"),
+        ("https://host/folder?key=secret", "must not contain a password or parameters"),
     ],
 )
 def test_invalid_urls_are_refused(url: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason) as raised:
-        check_url(url)
+        check_url(url, "--models")
     assert "secret" not in str(raised.value)
 
 
 def test_unknown_stores_are_refused() -> None:
     pytest.importorskip("fsspec", reason="the extra `share` is not installed")
     with pytest.raises(ValueError, match="fsspec knows no store 'unknown'"):
-        check_url("unknown://bucket")
+        check_url("unknown://bucket", "--models")
