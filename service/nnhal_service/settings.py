@@ -174,7 +174,7 @@ class Settings(BaseModel):
     """Seconds that a preparation waits for the store, before it compiles the model."""
     warm: Annotated[int, Option("N")] = Field(default=0, ge=0)
     """Number of saved models to prepare at start: the most used ones."""
-    models: Annotated[str | None, Option("FOLDER|URL")] = None
+    models: Annotated[str | None, Option("FOLDER_OR_URL")] = None
     """Models that clients use by their names (docs/names.md): a folder, or a URL for fsspec such as s3://BUCKET/FOLDER,
     which needs the extra `share`, and whose models are copied. Default: none."""
     models_bytes: Annotated[int, Option("N")] = Field(default=64 * 2**30, ge=0)
