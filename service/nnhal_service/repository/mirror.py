@@ -78,6 +78,7 @@ class Mirror:
         self._found: Mapping[str, StoredObject] = {}
         self._copies = dict(self._find_copies())
         self.listing_s = 0.0
+        shutil.rmtree(folder / _UNFINISHED, ignore_errors=True)  # of a process that was killed
 
     def _find_copies(self) -> Iterator[tuple[str, _Copy]]:
         """Yield the copies of the last run. A file that was changed in the meantime is copied again."""
@@ -179,6 +180,7 @@ class Mirror:
             shutil.rmtree(unfinished, ignore_errors=True)
         for file in files:
             self._copies[file.name] = _Copy(file.version, file_version(self._folder / file.name))
+        self._write(_VERSIONS_NAME, self._copies)  # now: the process may be replaced before all is copied
 
     def _download(self, name: str, path: Path, room: int) -> int:
         """Copy a file, which must stay the same meanwhile, and return its size."""

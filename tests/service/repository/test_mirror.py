@@ -136,6 +136,28 @@ def test_only_what_has_changed_is_read(mirror: Mirror, store: FaultyStore, bucke
     assert contents(folder) == {"a.tflite": b"3", "b.tflite": b"2"}
 
 
+def test_process_that_ends_in_between_goes_on_where_it_was(store: FaultyStore, bucket: Path, folder: Path) -> None:
+    put(bucket / "a.tflite", b"1")
+    put(bucket / "b/1/model.tflite", b"2")
+
+    class End(BaseException):
+        pass
+
+    def end(_kind: str, name: str) -> None:
+        if name == "b/1/model.tflite":
+            raise End
+
+    store.fault = end
+    with pytest.raises(End):
+        create(store, folder).update()
+    store.fault = fail()
+    store.requests.clear()
+    put(folder / ".unfinished/1/config.toml", b"of another model")  # of a process that was killed
+    create(store, folder).update()
+    assert [request for request in store.requests if request.startswith("read")] == ["read b/1/model.tflite"]
+    assert contents(folder) == {"a.tflite": b"1", "b/1/model.tflite": b"2"}
+
+
 def test_what_is_gone_is_removed(mirror: Mirror, bucket: Path, folder: Path) -> None:
     for name in ("a/1/model.tflite", "a/2/model.tflite", "a/2/config.toml", "b/1/model.tflite", "c.tflite"):
         put(bucket / name, b"1")
