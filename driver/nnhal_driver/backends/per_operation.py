@@ -37,6 +37,7 @@ from nnhal_driver.backends.memory import MemoryManager
 from nnhal_driver.operations import infer
 from nnhal_driver.operations.call import OperationCall, Shape
 from nnhal_driver.operations.shape import check_shapes
+from nnhal_driver.scheduling.paced_check import PacedCheck, proceed
 
 Workload = Callable[[OperationCall], AnyArray | Sequence[AnyArray]]
 """Kernel of one operation. It returns the output, or all outputs, as new arrays or as views of inputs.
@@ -313,9 +314,10 @@ class _Sequence(CompiledSubgraph):
         for position, array in zip(self._subgraph.inputs, inputs, strict=True):
             values[position] = array
         destinations = dict(zip(self._subgraph.outputs, outputs, strict=True))
-        profile = run.profile
+        profile, pause = run.profile, PacedCheck(proceed)
         for step, dead in zip(self._steps, self._last_uses, strict=True):
             run.check()
+            pause()
             if profile is None:
                 step.run(values, destinations, run.check)
             else:

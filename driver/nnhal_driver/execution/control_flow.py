@@ -9,6 +9,7 @@ from nnhal.types import AnyArray, OperationType, is_tensor
 from nnhal_driver.execution.plan import Node, Plan, RunContext, SubgraphValues
 from nnhal_driver.graph import OperationView
 from nnhal_driver.scheduling.deadline import now_ns
+from nnhal_driver.scheduling.paced_check import PacedCheck, proceed
 
 DRIVER_ID = "driver"
 """Id that stands in for a backend's id for IF and WHILE."""
@@ -59,8 +60,9 @@ class While(_ControlFlow):
                 holds, so a loop that ends in time is never aborted.
         """
         variables = [values.value(i) for i in self.view.operation.inputs[2:]]
-        started = now_ns()
+        started, pause = now_ns(), PacedCheck(proceed)
         while self.condition.call(variables, context)[0].any():
+            pause()
             if now_ns() - started > context.loop_timeout_ns:
                 raise missed_deadline(
                     f"{self.view.name}: the loop timeout of {context.loop_timeout_ns / 1e6:g} ms has passed"
