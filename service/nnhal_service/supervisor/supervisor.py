@@ -219,7 +219,7 @@ class Supervisor:
                 if child.channel is not None:
                     self._selector.register(child.channel, selectors.EVENT_READ, child)
                 if child.output is not None:
-                    self._read_output(child.output, "admin")
+                    self._read_output(child.output, "admin" if child is self._admin else "")
 
     def _show_status(self) -> None:
         serving = [worker for worker in self._workers if worker.is_serving]
@@ -305,9 +305,9 @@ class Supervisor:
         self._read_output(worker.output, "grpc")
 
     def _read_output(self, output: WorkerOutput, port: str) -> None:
-        """Begin to read the output of a process, which traces the handshakes of a port if that has TLS."""
+        """Begin to read the output of a process, which traces the handshakes of a port, or of none, if there is TLS."""
         if self._settings.tls_cert is not None:
-            output.trace = HandshakeTrace(self._handshakes(port).note)
+            output.trace = HandshakeTrace(self._handshakes(port).note if port else lambda *_: None)
         self._selector.register(output, selectors.EVENT_READ, output)
 
     def _start_private(self, owner: str) -> None:
@@ -445,7 +445,7 @@ class Supervisor:
         self._template.close()
         if not self._stopping:
             event("template-ended", logging.ERROR, how=describe_status(status))
-            self._template = Template(self._scoreboard)
+            self._template = Template(self._scoreboard, traces_handshakes=self._settings.tls_cert is not None)
         self._give_up_failed_forks()
 
     def _give_up_failed_forks(self) -> None:

@@ -61,14 +61,20 @@ class ChildArguments:
 
 
 class Template:
-    """Template process of a supervisor, which must run one thread and must not have used gRPC. Close it when done."""
+    """Template process of a supervisor, which must run one thread and must not have used gRPC. Close it when done.
 
-    def __init__(self, scoreboard: Scoreboard) -> None:
+    Args:
+        traces_handshakes: whether gRPC writes what `HandshakeTrace` reads, in all processes.
+    """
+
+    def __init__(self, scoreboard: Scoreboard, *, traces_handshakes: bool = False) -> None:
         self.channel, other = Channel.pair()
         sys.stdout.flush()
         sys.stderr.flush()
         self.pid = os.fork()
         if self.pid == 0:
+            if traces_handshakes:
+                prepare_trace()
             _run_child(lambda: _run_template(other, scoreboard))
         other.close()
 
@@ -121,7 +127,6 @@ def _run_template(channel: Channel, scoreboard: Scoreboard) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the supervisor
     for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
-    prepare_trace()
     try:
         from nnhal_driver.backends import registry  # noqa: PLC0415
 

@@ -39,7 +39,6 @@ from nnhal_service.supervisor.worker_directory import WorkerDirectory, WorkerPol
 from nnhal_service.supervisor.worker_output import redirect_output
 from nnhal_service.supervisor.worker_process import WorkerSpec
 from nnhal_service.supervisor.worker_quarantine import WorkerQuarantine
-from nnhal_service.tls.grpc_trace import show_trace
 
 HEARTBEAT_S = 0.1
 """Seconds between heartbeats."""
@@ -82,8 +81,6 @@ def run_worker(arguments: ChildArguments) -> None:
     channel.send({"pid": os.getpid()})
     stream = redirect_output(output)
     log.configure(spec.settings.log_level, spec.settings.log_format, stream, fields={"worker": spec.slot})
-    if spec.settings.tls_cert is not None:
-        show_trace()
     end_with_threads()
     enter_sandbox(spec.settings, spec.addresses.listen, spec.temporary)
     tune_malloc()

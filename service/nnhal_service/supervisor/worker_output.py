@@ -34,18 +34,18 @@ _LEVELS = {"I": logging.INFO, "W": logging.WARNING, "E": logging.ERROR, "F": log
 
 
 class WorkerOutput:
-    """Pipe for the output of a worker and its probes, or of the admin process. Close it when the process has ended.
+    """Pipe for the output of a worker and its probes, or of another process. Close it when the process has ended.
 
     Args:
-        worker: number of the worker; None for the admin process.
+        process: number of the worker, or the kind of another process.
 
     Attributes:
         write_end: descriptor for the worker. The supervisor closes its own copy with `close_write_end`.
         trace: takes the lines about TLS handshakes; None without TLS.
     """
 
-    def __init__(self, worker: int | None) -> None:
-        self._process: Mapping[str, object] = {"process": "admin"} if worker is None else {"worker": worker}
+    def __init__(self, process: int | str) -> None:
+        self._process: Mapping[str, object] = {"process" if isinstance(process, str) else "worker": process}
         self._read_end, self.write_end = os.pipe()
         os.set_blocking(self._read_end, False)
         with suppress(OSError):  # more than this user may have

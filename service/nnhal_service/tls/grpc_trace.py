@@ -20,12 +20,8 @@ _SERVER = re.compile(r"endpoint_peer_address=([^,}]*).*server_credentials=")
 
 
 def prepare_trace() -> None:
-    """Have gRPC trace handshakes, silently so far. Call it before gRPC is imported."""
+    """Have gRPC trace handshakes, unless the operator has chosen a lower verbosity. Call it before gRPC is imported."""
     os.environ[_TRACE] = ",".join(filter(None, (os.environ.get(_TRACE), "handshaker")))
-
-
-def show_trace() -> None:
-    """Have gRPC write its traces, unless the operator has chosen a verbosity. Call it before gRPC is used."""
     os.environ.setdefault(_VERBOSITY, "INFO")
 
 

@@ -25,6 +25,7 @@ from tests.service.tls.authority import Authority, Pair
 CA, OTHER_CA = Authority(), Authority()
 CLIENT = CA.issue("client@example.org")
 MANY = 1000
+SHADOW = ("--shadow", "CpuRef", "--shadow-share", "1")
 _SAMPLE = re.compile(r'^nnhal_tls_failures_total\{port="(\w+)",reason="(\w+)"\} (\S+)$', re.MULTILINE)
 
 
@@ -82,6 +83,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Counted]:
         "--admin-listen",
         "127.0.0.1:0",
         "--no-worker-per-identity",
+        *SHADOW,
     )
     settings = {"NNHAL_BACKENDS": "CpuRef", "PYTHONUNBUFFERED": "1"}
     running = start_service(folder, *map(str, (*files, *options)), **settings)
@@ -202,3 +204,14 @@ def test_many_at_once_are_counted_and_have_few_lines(counted: Counted) -> None:
     assert 2 <= len(lines) <= 20
     assert sum("by=ipv4:127.0.0.1 " in line for line in lines) >= 2
     assert not counted.service.logged("worker-output")
+
+
+def test_traces_stay_out_of_the_log(counted: Counted, tmp_path: Path) -> None:
+    plain = start_service(tmp_path, *SHADOW, NNHAL_BACKENDS="CpuRef")
+    try:
+        with nnhal.connect(plain.target, timeout=60, transport="grpc") as device:
+            device.prepare(ADD).result(60).close()
+    finally:
+        assert stop_service(plain) == 0
+    for service in (plain, counted.service):
+        assert not re.findall("handshake_manager|handshaker|gRPC Tracers", service.log.read_text())

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from nnhal_service.tls.failed_handshakes import FailedHandshakes
-from nnhal_service.tls.grpc_trace import HandshakeTrace, prepare_trace, show_trace
+from nnhal_service.tls.grpc_trace import HandshakeTrace, prepare_trace
 
 _HEAD = "I1128 13:59:37.617680   14486 "
 _ARGUMENTS = (
@@ -95,7 +95,6 @@ def test_an_operator_who_wants_traces_has_them_in_the_log(monkeypatch: pytest.Mo
     monkeypatch.setenv("GRPC_TRACE", "http")
     monkeypatch.setenv("GRPC_VERBOSITY", "DEBUG")
     prepare_trace()
-    show_trace()
     noted: list[str] = []
     trace = HandshakeTrace(lambda peer, error: noted.append(peer))
     assert not any(map(trace.take, record("UNKNOWN: x", is_new=True)))

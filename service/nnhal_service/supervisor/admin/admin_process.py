@@ -41,7 +41,7 @@ class AdminProcess(ChildProcess):
 
     def start(self, template: Template, settings: Settings) -> None:
         """Start the process. Then it has a channel and an output."""
-        self.output = WorkerOutput(None)
+        self.output = WorkerOutput(ChildKind.ADMIN)
         sockets = self._listener.sockets
         message = {"metrics": str(self._metrics), "sockets": list(sockets)}
         self._start(template, settings, message, [self.output.write_end, *(each.fileno() for each in sockets.values())])

@@ -27,7 +27,6 @@ from nnhal_service.supervisor.adoption import begin_process
 from nnhal_service.supervisor.template import ChildArguments
 from nnhal_service.supervisor.worker_output import redirect_output
 from nnhal_service.tls import load_certificates
-from nnhal_service.tls.grpc_trace import show_trace
 
 
 def run_admin(arguments: ChildArguments) -> None:
@@ -41,8 +40,6 @@ def run_admin(arguments: ChildArguments) -> None:
     message = arguments.message
     output, *descriptors = arguments.descriptors
     settings, folder = begin_process(arguments, redirect_output(output))
-    if settings.admin_tcp_listen is not None:
-        show_trace()
     if settings.sandbox != "off":
         listen = [text for text in (settings.http_listen, settings.admin_tcp_listen) if text is not None]
         # it connects to the sockets of the workers, which no rule can tell from others

@@ -28,6 +28,7 @@ from nnhal_service.server import Server
 from nnhal_service.settings import Settings
 from nnhal_service.supervisor.adoption import begin_process
 from nnhal_service.supervisor.template import ChildArguments
+from nnhal_service.supervisor.worker_output import redirect_output
 
 _NICE = 19
 _REPORT_S = 1.0
@@ -40,13 +41,14 @@ def run_shadow(arguments: ChildArguments) -> None:
     """Repeat executions of workers until the end of the supervisor, or of the shadow.
 
     Args:
-        arguments: the descriptor is that of the socket with the executions of workers.
+        arguments: the descriptors are the pipe for what libraries print, and the socket with the executions of workers.
 
     Raises:
         SystemExit: the shadow does not start, or does not answer any more. The supervisor has the reason.
     """
     os.nice(_NICE)
-    settings, folder = begin_process(arguments)
+    output, received = arguments.descriptors
+    settings, folder = begin_process(arguments, redirect_output(output))
     tune_malloc()
     address = f"unix:{folder}/socket"
     if settings.sandbox != "off":
@@ -59,7 +61,7 @@ def run_shadow(arguments: ChildArguments) -> None:
             arguments.channel.send({"counts": taken})
 
     try:
-        with ExitStack() as stack, socket.socket(fileno=arguments.descriptors[0]) as executions:
+        with ExitStack() as stack, socket.socket(fileno=received) as executions:
             target = settings.shadow_target
             if target is None:
                 target = stack.enter_context(_serve(settings, address, folder))

@@ -80,6 +80,9 @@ def _supervise(config: Path | None, options: Mapping[str, object]) -> None:
 
         settings = with_sockets(loaded.settings, sockets)
         log.configure(settings.log_level, settings.log_format)
+        if settings.tls_cert is not None:  # gRPC decides at its import what it traces
+            template.close()
+            template = Template(scoreboard, traces_handshakes=True)
         supervisor = Supervisor(
             settings, reload, scoreboard, template, sockets, lambda effective: describe(effective, loaded.origins)
         )
