@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
 from math import prod
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -26,6 +26,7 @@ BLOCK = 2**20
 
 Region = tuple[slice, ...]
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 class DividedCall(OperationCall):
@@ -51,6 +52,11 @@ class DividedCall(OperationCall):
         if not elements:
             inputs = (values[i] for i in view.operation.inputs)
             self.elements = sum(value.size for value in inputs if value is not None)
+
+    def memoize_constant(self, key: str, make: Callable[[], T], *names: str) -> T:
+        """Return a value as `OperationCall` does. It is kept without the check, so that this run ends no later one."""
+        value = super().memoize_constant(key, lambda: plain(make()), *names)
+        return cast(T, divide_large(value, self.check)) if isinstance(value, np.ndarray) else value
 
     def expect(self, shapes: Sequence[Shape]) -> None:
         """Count the elements of the outputs, whose shapes are known now."""

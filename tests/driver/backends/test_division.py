@@ -9,14 +9,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nnhal.builder import ModelBuilder
 from nnhal.errors import HalError, general_failure
-from nnhal.types import DTYPES, AnyArray, OperandType, OperationType
+from nnhal.types import (
+    DTYPES,
+    AnyArray,
+    DataLocation,
+    Memory,
+    OperandType,
+    OperationType,
+    Request,
+    RequestArgument,
+    ReturnedPool,
+)
 from nnhal_driver.backends import division
 from nnhal_driver.backends.division import DividedCall, blocks, divide, look_up, plain
 from nnhal_driver.backends.reference.kernel import KERNELS
+from nnhal_driver.execution.execution_call import ExecutionCall
 from nnhal_driver.graph import build_graphs
 from nnhal_driver.operations import infer
-from tests.driver.one_operation import float_tensor, int32, model_of, tensor
+from nnhal_driver.scheduling.cancellation import Cancellation
+from tests.driver.one_operation import float_tensor, int32, model_of, prepare, tensor
 
 SHAPES = st.lists(st.integers(1, 7), min_size=1, max_size=4).map(tuple)
 
@@ -38,6 +51,10 @@ class Counter:
         self.count += 1
         if self.count == self._last:
             raise general_failure("the end")
+
+    def end(self) -> None:
+        """End the run at its next check."""
+        self._last = self.count + 1
 
 
 def numbers(*shape: int) -> AnyArray:
@@ -148,3 +165,50 @@ def test_kernels_give_the_same_bits(
         assert type(divided) is np.ndarray
         np.testing.assert_array_equal(divided, whole, strict=True)
     assert counts[1] > counts[0]
+
+
+def test_later_runs_do_not_end_with_the_run_that_kept_a_value() -> None:
+    """The check of a run fails for good once its client has got its answer."""
+    float_ = OperandType.TENSOR_FLOAT32
+    x, weights = float_tensor(numbers(4, 6)), float_tensor(numbers(4, 6) + 1)
+    model = model_of(OperationType.MAXIMUM, [x, weights], [tensor(float_)])
+    view = build_graphs(model)[0].operations[0]
+    values, memo = [np.asarray(value, np.float32) for _, value in (x, weights)], dict[str, object]()
+
+    def twice(check: Callable[[], None]) -> AnyArray:
+        call = DividedCall(view, [*values, None], memo, check=check)
+        doubled: AnyArray = call.memoize_constant("doubled", lambda: call.array("input1") * 2, "input1")
+        return np.asarray(plain(doubled + 1))
+
+    expected = values[1] * 2 + 1
+    ended = Counter()
+    np.testing.assert_array_equal(twice(ended), expected)
+    ended.end()
+    later = Counter()
+    np.testing.assert_array_equal(twice(later), expected)
+    assert later.count > 1, "it is divided"
+
+
+def test_quantized_convolution_runs_again_after_its_first_call_has_ended() -> None:
+    byte, rng = OperandType.TENSOR_QUANT8_ASYMM, np.random.default_rng(1)
+    image = tensor(byte, (1, 5, 5, 3), 0.5, 3)
+    weights = tensor(byte, (4, 3, 3, 3), 0.25, 7), rng.integers(0, 256, (4, 3, 3, 3))
+    bias = tensor(OperandType.TENSOR_INT32, (4,), 0.125), rng.integers(-99, 99, 4)
+    b = ModelBuilder()
+    x = b.input(byte, image.dimensions, scale=image.scale, zero_point=image.zero_point)
+    constants = [
+        b.constant(value.astype(DTYPES[o.type]), o.type, scale=o.scale, zero_point=o.zero_point)
+        for o, value in (weights, bias)
+    ]
+    b.output(b.add(OperationType.CONV_2D, x, *constants, 1, 1, 1, 0, output=tensor(byte, (1, 5, 5, 4), 4.0, 128)))
+    prepared = prepare(b.build()).prepared_model
+    assert prepared is not None
+    pools = (Memory.of(rng.integers(0, 256, image.dimensions).astype(np.uint8)), ReturnedPool())
+    arguments = (RequestArgument(False, DataLocation(0, 0, 75)),), (RequestArgument(False, DataLocation(1)),)
+    results = []
+    for _ in range(3):
+        call = ExecutionCall(cancellation=Cancellation())
+        results.append(prepared.execute_synchronously(Request(*arguments, pools), call=call).returned[0])
+        call.cancellation.cancel()  # as gRPC does at the end of each call
+    np.testing.assert_array_equal(results[1], results[0])
+    np.testing.assert_array_equal(results[2], results[0])
