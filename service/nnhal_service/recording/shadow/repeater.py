@@ -14,7 +14,7 @@ from nnhal.lru import LruDict
 from nnhal.recording.comparison import Agreement, OutputDifference, agreement_of, compare_outputs
 from nnhal.types import AnyArray, Model, Priority
 from nnhal.v1 import types_pb2
-from nnhal_service.log import event
+from nnhal_service.log import RepeatedEvent, event
 from nnhal_service.packets import Message
 from nnhal_service.recording.archives import Archives
 
@@ -26,6 +26,7 @@ TIMEOUT_S = 30.0
 KEPT = 10
 """Differing executions of a model that are recorded, and logged. Further ones are only counted."""
 _MAX_MODELS = 32
+_FAILED = RepeatedEvent("shadow-failed")
 
 
 class ShadowLostError(Exception):
@@ -73,6 +74,7 @@ class Repeater:
             actual = [np.asarray(value) for value in found.prepared.execute(inputs, deadline=TIMEOUT_S)]
         except HalError as error:
             self._count(label, Agreement.FAILED)
+            _FAILED.log(digest=record["model"], why=error.reason)
             _require_answer(error)
             return
         differences = list(compare_outputs(found.model, found.model.main.output_indexes, actual, expected))

@@ -23,7 +23,7 @@ from nnhal_service.packets import receive
 from nnhal_service.recording.archives import Archives
 from nnhal_service.recording.recorder import Recorder
 from nnhal_service.recording.rules import ShadowRules
-from nnhal_service.recording.shadow import sender
+from nnhal_service.recording.shadow import repeater, sender
 from nnhal_service.recording.shadow.repeater import KEPT, Repeater, ShadowLostError
 from nnhal_service.recording.shadow.sender import ShadowSender
 from nnhal_service.sessions.session import Session
@@ -197,11 +197,15 @@ def test_closed_socket_disturbs_no_execution(tmp_path: Path, model: PreparedMode
         assert shadowed.dropped() == 2
 
 
-def test_errors_of_models_are_counted_and_others_end_the_shadow(tmp_path: Path, model: PreparedModel) -> None:
+def test_errors_of_models_are_counted_and_others_end_the_shadow(
+    tmp_path: Path, model: PreparedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[dict[str, object]] = []
+    monkeypatch.setattr(repeater._FAILED, "log", lambda **fields: lines.append(fields))
     with setup(tmp_path) as shadowed:
         shadowed.execute(model, 2)
         shadowed.repeat(shadowed.repeater(FakeShadow(raises=HalError(ErrorStatus.GENERAL_FAILURE, "no"))))
-        assert shadowed.counts == {"failed": 2}
+        assert shadowed.counts == {"failed": 2} and [line["why"] for line in lines] == ["no", "no"]
         for error in (
             DeadObjectError(ErrorStatus.DEVICE_UNAVAILABLE, "gone"),
             HalError(ErrorStatus.MISSED_DEADLINE_TRANSIENT, "late"),
