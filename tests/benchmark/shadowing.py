@@ -34,7 +34,7 @@ from tests.shared import SHARED
 
 _ALONE, _SHADOWED, _KILLED, _BESIDE = "alone", "shadow", "killed shadow", "other programs"
 _SHADOW_NICE = 19
-_KILL_PAUSE_S = 0.5
+_KILL_PAUSE_S = 0.2
 _ROUNDS = 3
 _CAUGHT_UP_S = 60.0
 _killed_processes: list[int] = []
