@@ -58,6 +58,14 @@ class ChildProcess:
         template.fork(self._kind, message, [other.fileno(), *descriptors])
         other.close()
 
+    def _start_with_output(
+        self, template: Template, settings: Settings, message: Message, descriptors: Sequence[int]
+    ) -> None:
+        """Start the process with a pipe for what its libraries print, which is the first of its descriptors."""
+        self.output = WorkerOutput(self._kind)
+        self._start(template, settings, message, [self.output.write_end, *descriptors])
+        self.output.close_write_end()
+
     def receive(self) -> bool:
         """Handle a message of the process. Return False if it has ended, or closed the channel."""
         assert self.channel is not None

@@ -1,10 +1,10 @@
 """Regions of the LiteRT extension on the GPU: which ones it computes, found out by a trial of each."""
 
 import hashlib
-from collections import OrderedDict
 from threading import Lock
 
 from nnhal.errors import HalError
+from nnhal.lru import LruDict
 from nnhal.types import ExecutionPreference
 from nnhal_driver.backends.api import CompileOptions, OperationView
 from nnhal_driver.backends.gpu.engine import GpuMemory, GpuSettings
@@ -32,7 +32,7 @@ class RegionTrials:
     def __init__(self, memory: GpuMemory) -> None:
         self._memory = memory
         self._lock = Lock()
-        self._faults: OrderedDict[bytes, str] = OrderedDict()
+        self._faults: LruDict[bytes, str] = LruDict(_MAX_RESULTS)
 
     def check(self, view: OperationView) -> None:
         """Check that the GPU computes a region, which is valid.
@@ -47,11 +47,8 @@ class RegionTrials:
         with self._lock:
             view.graph.check()
             if digest not in self._faults:
-                self._faults[digest] = self._try(view)
-            self._faults.move_to_end(digest)
-            if len(self._faults) > _MAX_RESULTS:
-                self._faults.popitem(last=False)
-            fault = self._faults[digest]
+                self._faults.put(digest, self._try(view))
+            fault = self._faults.use(digest)
         if fault:
             raise Unsupported(fault)
 

@@ -13,7 +13,6 @@ from nnhal_service.settings import Settings
 from nnhal_service.supervisor.admin.admin_listener import AdminListener
 from nnhal_service.supervisor.child_process import ChildProcess
 from nnhal_service.supervisor.template import ChildKind, Template
-from nnhal_service.supervisor.worker_output import WorkerOutput
 
 _MAX_ANSWER_BYTES = 2**17 - 2**10
 """Largest answer. A channel has messages of up to 2**17 bytes."""
@@ -41,11 +40,9 @@ class AdminProcess(ChildProcess):
 
     def start(self, template: Template, settings: Settings) -> None:
         """Start the process. Then it has a channel and an output."""
-        self.output = WorkerOutput(ChildKind.ADMIN)
         sockets = self._listener.sockets
         message = {"metrics": str(self._metrics), "sockets": list(sockets)}
-        self._start(template, settings, message, [self.output.write_end, *(each.fileno() for each in sockets.values())])
-        self.output.close_write_end()
+        self._start_with_output(template, settings, message, [each.fileno() for each in sockets.values()])
 
     def _handle(self, message: Message) -> None:
         if "request" in message and self.channel is not None:

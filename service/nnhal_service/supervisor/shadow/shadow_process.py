@@ -9,7 +9,6 @@ from nnhal_service.metrics.supervisor_metrics import SupervisorMetrics
 from nnhal_service.settings import Settings
 from nnhal_service.supervisor.child_process import ChildProcess
 from nnhal_service.supervisor.template import ChildKind, Template
-from nnhal_service.supervisor.worker_output import WorkerOutput
 
 _BUFFER_BYTES = 2**16
 """Size of the queue: about a hundred executions with their descriptors."""
@@ -35,9 +34,7 @@ class ShadowProcess(ChildProcess):
     def start(self, template: Template, settings: Settings) -> None:
         """Start the process. Then it has a channel and an output."""
         self._why = ""
-        self.output = WorkerOutput(ChildKind.SHADOW)
-        self._start(template, settings, {}, [self.output.write_end, self._received.fileno()])
-        self.output.close_write_end()
+        self._start_with_output(template, settings, {}, [self._received.fileno()])
 
     def _handle(self, message: Message) -> None:
         if "counts" in message:
