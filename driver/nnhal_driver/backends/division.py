@@ -80,6 +80,17 @@ def divide_large(array: AnyArray, check: Callable[[], None]) -> AnyArray:
     return divide(array, check) if array.size > LARGE else array
 
 
+def copy_of(array: AnyArray, check: Callable[[], None]) -> AnyArray:
+    """Return a copy in row-major order, made in blocks if it is large."""
+    copy: AnyArray = plain(divide_large(array, check).copy())
+    return copy
+
+
+def copy_to(target: AnyArray, array: AnyArray, check: Callable[[], None]) -> None:
+    """Copy a value, in blocks if it is large."""
+    np.copyto(target, divide_large(array, check))
+
+
 def blocks(shape: Shape, axes: Iterable[int] | None = None, limit: int = 0) -> Iterator[Region]:
     """Yield the regions of blocks of at most `limit` elements, by default `BLOCK`, in row-major order.
 

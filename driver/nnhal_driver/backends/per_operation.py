@@ -32,7 +32,7 @@ from nnhal_driver.backends.api import (
     SubgraphView,
     Support,
 )
-from nnhal_driver.backends.division import LARGE, DividedCall, divide, plain
+from nnhal_driver.backends.division import LARGE, DividedCall, copy_of
 from nnhal_driver.backends.memory import MemoryManager
 from nnhal_driver.operations import infer
 from nnhal_driver.operations.call import OperationCall, Shape
@@ -330,9 +330,7 @@ class _Sequence(CompiledSubgraph):
         for position, output in destinations.items():
             array = values[position]
             assert array is not None
-            if array.size > LARGE and not array.flags.c_contiguous:
-                array = plain(divide(array, run.check).copy())
-            output.write(array, keep=True)
+            output.write(array if array.flags.c_contiguous else copy_of(array, run.check), keep=True)
 
 
 def _constant(graph: Graph, operand: int, extension_types: _ExtensionDtypes) -> AnyArray | None:

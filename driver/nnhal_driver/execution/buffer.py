@@ -16,6 +16,7 @@ import numpy as np
 
 from nnhal.errors import general_failure, invalid_argument
 from nnhal.types import (
+    AnyArray,
     BufferToken,
     Bytes,
     Memory,
@@ -56,6 +57,13 @@ class BufferValue(NamedTuple):
     def read(self) -> Bytes:
         """Return the bytes, which are copied out of the memory of a backend. Raises as `DeviceMemory.copy`."""
         return on_host(self.data)
+
+
+def _owns_memory(array: AnyArray) -> bool:
+    """Return whether an array, or an array that it is a view of, has memory for its value alone."""
+    while isinstance(array.base, np.ndarray) and array.base.nbytes == array.nbytes:
+        array = array.base
+    return bool(array.flags.owndata)
 
 
 def on_host(data: Bytes | DeviceValue) -> Bytes:
@@ -184,7 +192,7 @@ class BufferOutput:
             self.shape = self._checked_shape(array)
         if isinstance(array, DeviceValue):
             self.data = array
-        elif keep and array.flags.owndata and array.flags.c_contiguous:
+        elif keep and array.flags.c_contiguous and _owns_memory(array):
             self.data = _read_only(array.reshape(-1).view(np.uint8))
         elif array.nbytes:
             self.data = np.frombuffer(array.tobytes(), np.uint8)  # one copy, read-only

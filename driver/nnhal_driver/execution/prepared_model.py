@@ -235,8 +235,9 @@ class PreparedModel:
                 # the pools are allocated as a whole, touched or not; the reservation ends with this call
                 _reservation = self.reserve(request.returned_bytes) if request.returned_bytes else None
                 plan = self.plan
-                bound = BoundRequest(request, self.outputs, private=not plan.copies_inputs, memories=plan.memories)
-                result = execute_plan(self.plan, bound, context, started_ns, release_slot)
+                is_private, memories, check = not plan.copies_inputs, plan.memories, context.check
+                bound = BoundRequest(request, self.outputs, private=is_private, memories=memories, check=check)
+                result = execute_plan(plan, bound, context, started_ns, release_slot)
         except MemoryError as error:
             raise out_of_memory("the execution", error) from None
         except HalError:

@@ -4,7 +4,7 @@ Inputs are views of their pools, or copies where a client may write to them mean
 directly into their region.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
@@ -25,8 +25,10 @@ from nnhal.types import (
     is_extension,
 )
 from nnhal_driver.backends.device_memory import DeviceMemory, DeviceValue
+from nnhal_driver.backends.division import LARGE, copy_of
 from nnhal_driver.execution.buffer import BufferOutput, BufferReader, ResolvedBuffer, on_host
 from nnhal_driver.graph import array_from_bytes
+from nnhal_driver.scheduling.paced_check import proceed
 from nnhal_driver.validation.rank import check_rank
 
 _EMPTY: Bytes = np.empty(0, np.uint8)
@@ -191,6 +193,7 @@ class BoundRequest:
     Args:
         private: whether inputs that a client may write to meanwhile are copied.
         memories: memories of backends. An input whose buffer has its value there stays there.
+        check: called while a large input is copied; raises to end the execution.
 
     Attributes:
         inputs: one value for each input; None if omitted.
@@ -203,9 +206,11 @@ class BoundRequest:
         *,
         private: bool = True,
         memories: Collection[DeviceMemory] = (),
+        check: Callable[[], None] = proceed,
     ) -> None:
         # hot path: loops and not comprehensions, which are calls
         self._private = private
+        self._check = check
         self._memories = memories
         self._buffers: BufferReader | None = None
         self._bindings = request.output_bindings
@@ -273,7 +278,10 @@ class BoundRequest:
             region = on_host(value)  # the whole buffer
         else:
             region = pool[binding.start : binding.end]
-        return array_from_bytes(binding.operand, region, binding.dimensions, private=self._private)
+        is_divided = self._private and region.nbytes > LARGE
+        private = self._private and not is_divided
+        array = array_from_bytes(binding.operand, region, binding.dimensions, private=private)
+        return copy_of(array, self._check) if is_divided and array.flags.writeable else array
 
     def _output(self, binding: OutputBinding) -> BoundOutput:
         pool = self._pools[binding.pool]

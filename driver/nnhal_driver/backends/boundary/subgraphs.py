@@ -233,7 +233,7 @@ class CheckedSubgraph(CompiledSubgraph):
         """
         checked = []  # hot path: loops and not comprehensions, which are calls
         for destination, expected in zip(outputs, self._expected):  # noqa: B905
-            checked.append(CheckedOutput(destination, expected))
+            checked.append(CheckedOutput(destination, expected, run))
         deferred = getattr(run, "deferred", None)
         earlier = len(deferred) if deferred else 0
         note_backend(self._id)

@@ -20,6 +20,7 @@ from nnhal.errors import general_failure
 from nnhal.types import AnyArray, ExecutionPreference
 from nnhal_driver.backends.api import CompiledSubgraph, CompileOptions, Output, Profile, Run, Sections, SubgraphView
 from nnhal_driver.backends.boundary.outputs import fits
+from nnhal_driver.backends.division import LARGE, copy_to
 from nnhal_driver.backends.engine_process import (
     PROCESS_BYTES,
     Check,
@@ -100,7 +101,9 @@ class InterpreterPool:
                 self._resize_and_write(interpreter, inputs, check)
             else:
                 for tensor, array in zip(self.model.inputs, inputs, strict=True):
-                    if tensor is not None:
+                    if tensor is not None and array.size > LARGE:
+                        copy_to(interpreter.view(tensor), array, check)
+                    elif tensor is not None:
                         interpreter.view(tensor)[...] = array
             self._invoke(interpreter, check)
             try:

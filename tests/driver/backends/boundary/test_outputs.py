@@ -1,8 +1,9 @@
 """Values that a backend writes: they have the type and the shape of their operand, and there is one for each output."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -10,14 +11,24 @@ import pytest
 from nnhal.builder import ModelBuilder
 from nnhal.client.core.arrays import ModelIO
 from nnhal.errors import HalError
-from nnhal.types import AnyArray, ErrorStatus, Extension, Model, Operand
+from nnhal.types import AnyArray, ErrorStatus, ExecutionPreference, Extension, Model, Operand, OutputShape
 from nnhal.types import ExtensionOperandTypeInformation as TypeInformation
 from nnhal.types import OperandType as T
 from nnhal.types import OperationType as Op
-from nnhal_driver.backends.api import OperationView, Output, Support
+from nnhal_driver.backends import division
+from nnhal_driver.backends.api import CompileOptions, OperationView, Output, Support
+from nnhal_driver.backends.boundary import outputs as boundary_outputs
+from nnhal_driver.backends.boundary.outputs import CheckedOutput, OutputSpec
+from nnhal_driver.backends.division import divide
 from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.device import Device
 from nnhal_driver.device_options import DeviceOptions
+from nnhal_driver.execution.buffer import BufferOutput, BufferState, reserve_nothing
+from nnhal_driver.execution.plan import RunContext
+from nnhal_driver.execution.request_binding import GrowableOutput, OutputBinding, RegionOutput
+from nnhal_driver.extension_types import ValueType
+from nnhal_driver.graph import build_graphs, subgraph_view
+from nnhal_driver.scheduling.paced_check import proceed
 from tests.driver.fake_backend import chain, device_of
 from tests.driver.hostile_backend import MODEL, Hostile, returns
 from tests.driver.one_operation import execute, model_of, prepare, tensor
@@ -209,3 +220,38 @@ def test_values_of_extension_types_have_their_size(type_: int, shape: Sequence[i
     with pytest.raises(HalError, match="output 0 of a partition of Hostile") as caught:
         _written(type_, shape, value)
     assert caught.value.status == ErrorStatus.GENERAL_FAILURE
+
+
+LARGE_VALUE = np.arange(36, dtype=np.float32).reshape(4, 9)
+SHAPE = OutputShape(LARGE_VALUE.shape)
+DESTINATIONS: dict[str, Callable[[], Any]] = {
+    "region": lambda: RegionOutput(OutputBinding((4, 9), SHAPE, 0, 0, 144, False), np.empty(144, np.uint8)),
+    "returned": lambda: GrowableOutput(OutputBinding((4, 9), SHAPE, 0, 0, 0, True)),
+    "buffer": lambda: BufferOutput(SHAPE, BufferState(ValueType(tensor(T.TENSOR_FLOAT32, (4, 9))), reserve_nothing)),
+}
+
+
+@pytest.mark.parametrize("destination", DESTINATIONS)
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("form", ["contiguous", "divided", "columns"])
+def test_large_values_are_kept_or_copied_in_blocks(
+    destination: str, keep: bool, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy of 512 MiB in one step takes 0.2 s, in which no deadline ends the execution."""
+    for module, name, size in ((boundary_outputs, "LARGE", 10), (division, "LARGE", 10), (division, "BLOCK", 9)):
+        monkeypatch.setattr(module, name, size)
+    value = LARGE_VALUE.T.copy().T if form == "columns" else LARGE_VALUE.copy()
+    array = divide(value, proceed) if form == "divided" else value
+    builder = ModelBuilder()
+    x = builder.input(T.TENSOR_FLOAT32, (4, 9))
+    builder.output(builder.add(Op.RELU, x, output=tensor(T.TENSOR_FLOAT32, (4, 9))))
+    view = subgraph_view(build_graphs(builder.build())[0], [0], relaxed=False)
+    compiled = CpuRef().compile(view, CompileOptions(ExecutionPreference.FAST_SINGLE_ANSWER))
+    run, output = Mock(RunContext), DESTINATIONS[destination]()
+    CheckedOutput(output, OutputSpec("the output", view.graph, view.outputs[0], {}, compiled, 2**20), run).write(
+        array, keep=keep
+    )
+    assert bytes(output.data) == LARGE_VALUE.tobytes()
+    is_kept = keep and destination != "region" and form != "columns"
+    assert np.may_share_memory(output.data, value) == is_kept
+    assert run.check.call_count == (0 if is_kept else 4)
