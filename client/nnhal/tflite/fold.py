@@ -14,6 +14,7 @@ import numpy as np
 from nnhal.tflite.composites import inline_composites
 from nnhal.tflite.folding.evaluator import EVALUATORS, GraphCall
 from nnhal.tflite.graph import TENSOR_DTYPES, Operator, Tensor, TfliteGraph
+from nnhal.tflite.memory import reserve
 from nnhal.tflite.shapes import Shapes, common_shape, inferred_shapes, output_shapes, set_shapes
 from nnhal.tflite.sparse import densify_constants
 from nnhal.tflite_schema import BuiltinOperator
@@ -171,17 +172,18 @@ def _call_evaluator(graph: TfliteGraph, operator: Operator) -> Sequence[AnyArray
             return None
         plain = [replace(tensor, is_symbolic=False) if tensor.is_symbolic else tensor for tensor in graph.tensors]
         graph = replace(graph, tensors=plain)
-    if _is_large(graph, operator):
+    if (size := _output_bytes(graph, operator)) > _MAX_BYTES:
         return None
+    reserve(size)
     return EVALUATORS[operator.code](GraphCall(graph, operator))
 
 
-def _is_large(graph: TfliteGraph, operator: Operator) -> bool:
-    """Return whether the outputs of an operator are known to be too large to be computed here."""
+def _output_bytes(graph: TfliteGraph, operator: Operator) -> int:
+    """Return the size of the outputs of an operator as far as it is known."""
     shapes = inferred_shapes(graph, operator) or ()
     types = (graph.tensors[index].type for index in operator.outputs)
     sizes = (prod(shape) * TENSOR_DTYPES[type_].itemsize for shape, type_ in zip(shapes, types, strict=False))
-    return sum(sizes) > _MAX_BYTES
+    return sum(sizes)
 
 
 def _evaluate_shape(graph: TfliteGraph, operator: Operator) -> Sequence[AnyArray] | None:

@@ -10,6 +10,7 @@ from nnhal import litert_extension
 from nnhal.builder.constants import ALIGNMENT, MAX_COPIED_BYTES
 from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.graph import TENSOR_DTYPES, TYPE_NAMES, Tensor, TfliteGraph
+from nnhal.tflite.memory import reserve
 from nnhal.tflite.wide_integers import wide_tensors
 from nnhal.tflite_schema import TensorType
 from nnhal.tflite_schema.shapes.rule import UNKNOWN, UNKNOWN_RANK, Shape
@@ -136,6 +137,7 @@ class ConstantStore:
             location = DataLocation(0, len(self._copies), values.nbytes)
             self._copies.extend(values.tobytes())
             return OperandLifeTime.CONSTANT_COPY, location
+        reserve(values.nbytes)
         offset = -(-self._converted_bytes // ALIGNMENT) * ALIGNMENT
         self._converted.append((offset, values))
         self._converted_bytes = offset + values.nbytes
@@ -326,7 +328,7 @@ class Operands:
 
     def constant(self, type_: int, values: AnyArray, scale: float = 0.0, zero_point: int = 0) -> int:
         """Add a constant tensor and return its number."""
-        return self._add_copy(Operand(type_, values.shape, scale, zero_point), values.astype(DTYPES[type_]))
+        return self._add_copy(Operand(type_, values.shape, scale, zero_point), values.astype(DTYPES[type_], copy=False))
 
     def scalar(self, type_: OperandType, value: Any) -> int:
         """Return the number of a constant scalar. Equal scalars share one operand."""

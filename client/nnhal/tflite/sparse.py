@@ -7,9 +7,12 @@ import numpy as np
 
 from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.graph import Sparsity, Tensor, TfliteGraph
+from nnhal.tflite.memory import reserve
 from nnhal.types import AnyArray
 
 _MAX_ELEMENTS = 2**29
+_MORE_COPIES = 4
+"""Numbers for each node of a level besides its coordinates."""
 
 
 def densify_constants(graph: TfliteGraph) -> TfliteGraph:
@@ -54,6 +57,7 @@ def _scatter(shape: tuple[int, ...], sparsity: Sparsity, stored: AnyArray) -> An
             starts, counts = nodes * level.size, np.full(nodes.size, level.size)
         if np.any(counts < 0) or counts.sum() > _MAX_ELEMENTS:
             raise ValueError("segments that decrease or overlap")
+        reserve(int(counts.sum()) * (rank + _MORE_COPIES) * nodes.itemsize)
         parents = np.repeat(np.arange(nodes.size), counts)
         position = np.arange(parents.size) - np.repeat(np.cumsum(counts) - counts, counts)
         nodes = np.repeat(starts, counts) + position
@@ -65,6 +69,7 @@ def _scatter(shape: tuple[int, ...], sparsity: Sparsity, stored: AnyArray) -> An
         places[blocked] = places[blocked] * size + coordinates[rank + i]
     if any(p.min(initial=0) < 0 for p in places):
         raise ValueError("a negative index")
+    reserve(prod(shape) * stored.itemsize)
     dense = np.zeros(shape, stored.dtype)
     dense[tuple(places)] = stored[nodes]
     return dense

@@ -12,6 +12,7 @@ from nnhal.client.core.cache import PreparationSpec, stored_entry
 from nnhal.errors import HalError, exception_text
 from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.import_model import import_model
+from nnhal.tflite.memory import reserving
 from nnhal.tflite.report import ImportReport
 from nnhal.types import Bytes, CacheState, ErrorStatus, ExecutionPreference, Model, Priority, Subgraph
 from nnhal_driver.execution.prepared_model import PreparedModel
@@ -126,7 +127,7 @@ class ModelLoader:
         """
         with _load_errors():
             self.devices.get(config.device)
-            _import(config, data)
+            self._import(config, data)
 
     def load(self, source: VersionFiles) -> ServedModel:
         """Load a model, and log how.
@@ -151,7 +152,17 @@ class ModelLoader:
         config = self.folder.read_config(source.config)
         self.devices.get(config.device)
         data, mark = self.folder.read(source.file, config.sha256.get(source.version, ""))
-        return _ReadModel(config, *_import(config, data), mark, data)
+        return _ReadModel(config, *self._import(config, data), mark, data)
+
+    def _import(
+        self, config: ModelConfig, data: Bytes, shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES
+    ) -> tuple[Model, ImportReport]:
+        subgraph = 0 if config.signature is None else config.signature
+        with reserving(partial(self.quota.reserve, self.owner, subject="the import")):
+            model, report = import_model(data, extension=True, shapes=shapes, subgraph=subgraph)
+        if model is None:
+            raise TfliteError("; ".join(report.refusals()))
+        return model, report
 
     def _batched(self, read: _ReadModel, single: PreparedModel, label: str) -> PreparedModel:
         """Return a model whose executions may join."""
@@ -159,7 +170,7 @@ class ModelLoader:
             raise UnusableFileError("option max_batch: the model has states")
 
         def prepare(shapes: Mapping[str, tuple[int, ...]]) -> PreparedModel:
-            model, _ = _import(read.config, read.data, shapes)
+            model, _ = self._import(read.config, read.data, shapes)
             return _prepared_model(self._prepare(read.config, model, label))
 
         return batched_model(single, read.config, read.model.input_names, prepare)
@@ -185,16 +196,6 @@ class ModelLoader:
         deadline = Deadline(now_ns() + self.cache.limits["preparation_seconds"] * 10**9)
         reserve = partial(self.quota.reserve, self.owner, subject="the model")
         return DeviceCall(deadline, self.owner.owner, reserve=reserve)
-
-
-def _import(
-    config: ModelConfig, data: Bytes, shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES
-) -> tuple[Model, ImportReport]:
-    subgraph = 0 if config.signature is None else config.signature
-    model, report = import_model(data, extension=True, shapes=shapes, subgraph=subgraph)
-    if model is None:
-        raise TfliteError("; ".join(report.refusals()))
-    return model, report
 
 
 def _prepared_model(outcome: Outcome) -> PreparedModel:

@@ -155,7 +155,8 @@ def _state(call: OperatorCall, position: int) -> int:
         raise TfliteError(f"{tensor} is a state, but not a variable")
     if state.type != OperandType.TENSOR_FLOAT32:
         raise TfliteError(f"{tensor} is a state that is not float32")
-    return call.constant(np.zeros(state.dimensions, np.float32), state)
+    zeros = np.broadcast_to(np.float32(0), state.dimensions)  # without memory, which may not suffice
+    return call.constant(zeros, state)
 
 
 def _next_states(call: OperatorCall, states: Sequence[int]) -> list[int]:
