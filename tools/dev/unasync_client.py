@@ -17,28 +17,10 @@ import unasync
 from tools.dev.documents.markdown import ROOT, stale, write
 
 CLIENT = ROOT / "client/nnhal/client"
-MODULES = {
-    ".": (
-        "buffer",
-        "burst_transport",
-        "connection",
-        "device_queries",
-        "fallback",
-        "fence",
-        "memory_objects",
-        "partitioned_model",
-        "plain_execution",
-        "preparation",
-        "prepared_model",
-        "reconnect",
-        "reusable",
-        "shm_transport",
-        "stream",
-    ),
-    "replicas": ("fleet", "replicated_model"),
-}
-"""Modules whose two forms differ in nothing but async and await, by the folder that has `aio/` and `sync/`."""
-
+HAND_WRITTEN = ("__init__", "burst", "concurrency", "device", "grpc_calls", "replicated_burst", "result_queue")
+"""Modules whose two forms differ in more than async and await."""
+FOLDERS = (CLIENT, CLIENT / "replicas")
+"""Folders that have `aio/` and `sync/`."""
 NAMES = {
     "aio": "sync",
     "AsyncCloseable": "Closeable",
@@ -52,20 +34,21 @@ _DIRECTIVE = re.compile(r"^( *)# sync: ", re.MULTILINE)
 _DOCSTRING = re.compile(r'"""(?:[^"\\]|\\.|"(?!""))*"""')
 
 
-def generate(folder: str) -> dict[Path, str]:
+def generate(folder: Path) -> dict[Path, str]:
     """Return the generated modules of a folder by path."""
-    sources, targets = CLIENT / folder / "aio", CLIENT / folder / "sync"
     with tempfile.TemporaryDirectory() as temporary:
         source, target = Path(temporary, "aio"), Path(temporary, "sync")
         source.mkdir()
-        for name in MODULES[folder]:
-            text = _DIRECTIVE.sub(r"\1", (sources / f"{name}.py").read_text())
-            Path(source, f"{name}.py").write_text(_DOCSTRING.sub(_synchronous_docstring, text))
+        for path in folder.glob("aio/*.py"):
+            if path.stem not in HAND_WRITTEN:
+                text = _DIRECTIVE.sub(r"\1", path.read_text())
+                (source / path.name).write_text(_DOCSTRING.sub(_synchronous_docstring, text))
         rule = unasync.Rule(f"{source}/", f"{target}/", NAMES)
         unasync.unasync_files([str(path) for path in source.glob("*.py")], [rule])
+        targets = folder / "sync"
         return {
-            path: _format(HEADER.format(name=path.stem) + (target / path.name).read_text(), path)
-            for path in (targets / f"{name}.py" for name in MODULES[folder])
+            targets / path.name: _format(HEADER.format(name=path.stem) + path.read_text(), targets / path.name)
+            for path in target.glob("*.py")
         }
 
 
@@ -94,7 +77,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail when a committed module is stale")
     check = parser.parse_args().check
-    modules = {path: text for folder in MODULES for path, text in generate(folder).items()}
+    modules = {path: text for folder in FOLDERS for path, text in generate(folder).items()}
     if not check:
         write(modules)
         print(f"{len(modules)} modules written")
