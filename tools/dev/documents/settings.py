@@ -8,20 +8,11 @@ from tools.dev.documents.markdown import Documents, render
 
 COMPUTED = {
     "admin_listen": "a socket in the state directory",
-    "http_listen": "none",
     "cache_dir": "`~/.cache/nnhal`",
-    "cache_key_file": "none",
     "dynamic_backends_path": "`~/.local/share/nnhal/backends`, and `backends` beside the packages of nnhal",
     "state_dir": "`~/.local/state/nnhal`",
-    "jwt_audience": "none",
-    "jwt_issuer": "none",
-    "jwt_keys": "none",
-    "tls_cert": "none",
-    "tls_client_ca": "none",
-    "tls_key": "none",
-    "tokens": "none",
 }
-"""Defaults that depend on the user, or that TOML cannot express."""
+"""Defaults that depend on the user."""
 
 
 def generate() -> Documents:
@@ -31,7 +22,9 @@ def generate() -> Documents:
         option = option_of(name)
         text = f"{option_name(name)} {option.metavar}".strip()
         repeat = " (repeat)" if option.is_repeated else ""
-        default = COMPUTED.get(name) or f"`{toml_value(field.default)}`"
+        stated = "none" if field.default is None else f"`{toml_value(field.default)}`"
         description = " ".join(str(field.description).split())
-        rows.append(f"| `{name}` | `{text}`{repeat} | `{variable_name(name)}` | {default} | {description} |")
+        rows.append(
+            f"| `{name}` | `{text}`{repeat} | `{variable_name(name)}` | {COMPUTED.get(name, stated)} | {description} |"
+        )
     return {Path("docs/settings.md"): render("settings", rows="\n".join(rows))}
