@@ -43,19 +43,7 @@ def _fetch(target: str | None, name: str) -> dict[str, Any]:
             "capabilities": _capabilities(device.capabilities),
             "extensions": [extension.name for extension in device.extensions],
             "cache": asdict(device.cache_counters()),
-            "backends": [
-                {
-                    "id": backend.id,
-                    "version": backend.version,
-                    "state": backend.state.name,
-                    "reason": backend.reason,
-                    "origin": backend.origin,
-                    "capabilities": dict(backend.capabilities),
-                    "quarantined_models": backend.quarantined_models,
-                    "hardware": dict(backend.hardware),
-                }
-                for backend in device.backends()
-            ],
+            "backends": [asdict(backend) | {"state": backend.state.name} for backend in device.backends()],
         }
 
 
