@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.table import Table
 
+DIGITS = 12
+"""Hex digits of digests and tokens that tables show."""
+
 
 def make_table(*headings: str, right: Collection[str] = ()) -> "Table":
     """Return an empty table. `right` has the headings of columns of numbers, which are aligned to the right."""

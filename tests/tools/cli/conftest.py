@@ -24,5 +24,5 @@ def _no_terminal_width(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _patient_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let commands wait for a service on a busy machine."""
-    for module in ("backends", "compare", "conformance", "demo", "explain", "info", "model", "models", "run"):
+    for module in ("backends", "conformance", "demo", "explain", "info", "model", "models", "recording.devices", "run"):
         monkeypatch.setattr(f"nnhal_tools.cli.{module}.CONNECT_S", 60)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nnhal_tools.cli.console import make_console, make_progress, print_table, print_text
-from nnhal_tools.cli.errors import CommandError, as_command_errors, writing
+from nnhal_tools.cli.errors import CommandError, as_command_errors, write_file
 from nnhal_tools.cli.options import (
     DeviceName,
     Fallback,
@@ -208,14 +208,11 @@ def _report(
     results: "Sequence[LoadResult]", model: Path, csv_file: Path | None, html: Path | None, *, as_json: bool
 ) -> None:
     rows = [result.to_json() for result in results]
-    if csv_file:
-        with writing(csv_file):
-            _write_csv(csv_file, results)
+    write_file(csv_file, _write_csv, results)
     if html:
         from nnhal_tools.bench.page import write_html
 
-        with writing(html):
-            write_html(html, model.name, results)
+        write_file(html, write_html, model.name, results)
     if as_json:
         typer.echo(json.dumps({"model": str(model), "time": time.strftime("%FT%TZ", time.gmtime()), "results": rows}))
         return

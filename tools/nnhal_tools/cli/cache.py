@@ -22,15 +22,13 @@ from nnhal_tools.cli.console import (
 from nnhal_tools.cli.errors import FAILED, CommandError, as_command_errors
 from nnhal_tools.cli.options import Json, at_least
 from nnhal_tools.cli.services.service_settings import service_settings
-from nnhal_tools.tables import make_table
+from nnhal_tools.tables import DIGITS, make_table
 
 if TYPE_CHECKING:
     from nnhal_cache.entry import EntryInfo
     from nnhal_cache.store import Store
     from nnhal_cache.verify import EntryProblems
 
-_TOKEN_DIGITS = 12
-"""Hex digits of a token that tables show."""
 
 Directory: TypeAlias = Annotated[
     Path | None,
@@ -106,7 +104,7 @@ def _show_problems(
     console = make_console()
     for entry in damaged:
         for problem in entry.problems:
-            print_text(console, f"{entry.token[:_TOKEN_DIGITS]}  {problem}")
+            print_text(console, f"{entry.token[:DIGITS]}  {problem}")
     for path in unknown:
         print_text(console, f"{path} does not belong to the cache")
     seals = "" if are_seals_checked else "; seals not checked: there is no key"
@@ -234,7 +232,7 @@ def _show(root: Path, entries: "Sequence[EntryInfo]") -> None:
     now = time.time()
     for entry in entries:
         table.add_row(
-            entry.token.hex()[:_TOKEN_DIGITS],
+            entry.token.hex()[:DIGITS],
             *(display_name(entry.name) for _ in names),
             entry.identity or "?",
             f"{entry.size:,}",

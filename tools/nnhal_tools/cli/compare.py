@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from nnhal_tools.cli.console import make_console, make_progress, print_json, print_table, print_text
-from nnhal_tools.cli.options import CONNECT_S, ImageFile, InputFiles, Json, SignatureKey
+from nnhal_tools.cli.options import ImageFile, InputFiles, Json, SignatureKey
+from nnhal_tools.cli.recording.devices import open_device, service_options
 from nnhal_tools.tables import make_table
 
 if TYPE_CHECKING:
@@ -88,17 +89,10 @@ class _BackendRuns:
     def __init__(
         self, model: "Model", arrays: "Sequence[AnyArray]", backends: str, begin: "Callable[[str], None]"
     ) -> None:
-        from contextlib import closing
-
-        import nnhal
-        from nnhal.embedded import EmbeddedService
         from nnhal.recording.tensor_difference import expose_intermediates
 
         begin(f"{backends}: starting a service")
-        with (
-            closing(EmbeddedService("--backends", backends)) as service,
-            nnhal.connect(service.target, timeout=CONNECT_S) as device,
-        ):
+        with open_device(None, "", service_options(backends, None)) as device:
             begin(f"{backends}: preparing")
             with device.prepare(model).result() as prepared:
                 begin(f"{backends}: running")

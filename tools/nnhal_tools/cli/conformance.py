@@ -14,7 +14,7 @@ import typer
 
 from nnhal.cpu import available_cpus
 from nnhal_tools.cli.console import make_console, make_progress, print_table, print_text, show_status
-from nnhal_tools.cli.errors import FAILED, CommandError, as_command_errors, writing
+from nnhal_tools.cli.errors import FAILED, CommandError, as_command_errors, write_file
 from nnhal_tools.cli.options import (
     CONNECT_S,
     DeviceName,
@@ -23,6 +23,7 @@ from nnhal_tools.cli.options import (
     require_writable,
     require_writable_folder,
 )
+from nnhal_tools.cli.recording.devices import service_options
 from nnhal_tools.cli.security_options import with_security
 
 if TYPE_CHECKING:
@@ -268,9 +269,7 @@ def _service_options(target: str, folder: Path | None, backends: str, no_merge: 
     """Return the options of the embedded service."""
     if folder and not folder.is_dir():
         raise CommandError(f"--backends-path: {folder} is not a folder")
-    options = ["--dynamic-backends-path", str(folder.resolve())] if folder else []
-    options += ["--backends", backends] if backends else []
-    options += ["--no-merge-partitions"] if no_merge else []
+    options = [*service_options(backends, folder), *(["--no-merge-partitions"] if no_merge else [])]
     if options and target:
         names = "--backends-path, --backend and --no-merge-partitions"
         raise CommandError(f"{names} apply to the embedded service; omit --target")
@@ -307,9 +306,7 @@ def _show_table(
             timings = support_and_perf.measure_times(target, cases)
             figures = [asdict(timing) for timing in timings]
             table = support_and_perf.timing_table(timings)
-    if json_path:
-        with writing(json_path):
-            report.write_figures(json_path, info, mode, figures)
+    write_file(json_path, report.write_figures, info, mode, figures)
     print_text(console, info.describe())
     print_table(console, table)
 
@@ -406,9 +403,7 @@ def _report(
     from nnhal_tools.conformance import report
 
     for path, write in ((json, report.write_json), (junit, report.write_junit), (html, report.write_html)):
-        if path:
-            with writing(path):
-                write(path, info, results)
+        write_file(path, write, info, results)
     print_text(console, info.describe())
     for table in report.summary_tables(results, info):
         print_table(console, table)

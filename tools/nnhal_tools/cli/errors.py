@@ -1,6 +1,6 @@
 """Errors of commands: one line on stderr and an exit code, never a traceback."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -41,6 +41,13 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except (OSError, ValueError) as error:
         raise CommandError(f"cannot write {path}: {error_text(error)}") from error
+
+
+def write_file(path: Path | None, write: Callable[..., object], *arguments: object) -> None:
+    """Have a function write a file, if there is a path; see `writing`."""
+    if path:
+        with writing(path):
+            write(path, *arguments)
 
 
 def error_text(error: BaseException) -> str:

@@ -8,7 +8,7 @@ import typer
 from nnhal_tools.cli.console import make_console, print_json, print_text, show_connecting
 from nnhal_tools.cli.errors import FAILED, as_command_errors, writing
 from nnhal_tools.cli.options import CONNECT_S, Json, Target
-from nnhal_tools.cli.security_options import with_security
+from nnhal_tools.cli.security_options import client_command
 
 if TYPE_CHECKING:
     from nnhal.types import ModelEntry
@@ -22,8 +22,7 @@ models = typer.Typer(
 )
 
 
-@models.command("list")
-@with_security
+@client_command(models, "list")
 def list_(target: Target = None, as_json: Json = False) -> None:
     """Show each version of each model: whether it is ready, and why not.
 
@@ -46,8 +45,7 @@ def list_(target: Target = None, as_json: Json = False) -> None:
         raise typer.Exit(FAILED)
 
 
-@models.command()
-@with_security
+@client_command(models)
 def load(name: ModelName, target: Target = None) -> None:
     """Load the current files of a model now, for all clients."""
     import nnhal
@@ -57,8 +55,7 @@ def load(name: ModelName, target: Target = None) -> None:
     typer.echo(f"loaded {name}")
 
 
-@models.command()
-@with_security
+@client_command(models)
 def unload(name: ModelName, target: Target = None) -> None:
     """Make a model unavailable for new work, until it is loaded."""
     import nnhal
@@ -68,8 +65,7 @@ def unload(name: ModelName, target: Target = None) -> None:
     typer.echo(f"unloaded {name}")
 
 
-@models.command()
-@with_security
+@client_command(models)
 def push(
     name: ModelName,
     file: Annotated[Path, typer.Argument(metavar="MODEL.tflite", help="The file.")],
@@ -88,8 +84,7 @@ def push(
     typer.echo(f"pushed {name} {number}")
 
 
-@models.command()
-@with_security
+@client_command(models)
 def pull(
     name: ModelName,
     file: Annotated[Path, typer.Argument(metavar="MODEL.tflite", help="The file to write.")],
@@ -109,8 +104,7 @@ def pull(
     typer.echo(f"pulled {name} {found.version}")
 
 
-@models.command()
-@with_security
+@client_command(models)
 def remove(name: ModelName, target: Target = None, version: Version = None) -> None:
     """Remove a version of a model from the service, by default all of them."""
     import nnhal

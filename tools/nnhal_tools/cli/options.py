@@ -97,6 +97,10 @@ def require_writable_folder(folder: Path | None) -> None:
 
 
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+StateDirectory: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--state-dir", metavar="DIR", help="State directory of the service. Default: as for `nnhal serve`."),
+]
 Target: TypeAlias = Annotated[
     str | None,
     typer.Option(

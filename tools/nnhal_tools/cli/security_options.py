@@ -68,6 +68,11 @@ def with_security(command: Command) -> Command:
     return secured_command  # type: ignore[return-value]
 
 
+def client_command(group: typer.Typer, name: str | None = None) -> Callable[[Command], Command]:
+    """Add a command to a group, with the options."""
+    return lambda command: group.command(name)(with_security(command))
+
+
 @contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
     """Set environment variables for a while."""

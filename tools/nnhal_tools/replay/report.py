@@ -12,8 +12,8 @@ from nnhal_tools import templates
 from nnhal_tools.bench.page import SIZE, Plot, draw
 from nnhal_tools.conformance.check import Result, Status
 from nnhal_tools.conformance.run_info import RunInfo
-from nnhal_tools.replay.summary import DIGITS, ModelSummary
-from nnhal_tools.tables import make_table
+from nnhal_tools.replay.summary import ModelSummary
+from nnhal_tools.tables import DIGITS, make_table
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -12,12 +12,11 @@ from nnhal.recording.comparison import Agreement
 from nnhal_tools.conformance.check import Result, Status
 from nnhal_tools.replay.blame import ReferenceRun, slowest_operation
 from nnhal_tools.replay.replayer import Repetition, ReplayedModel
+from nnhal_tools.tables import DIGITS
 
 if TYPE_CHECKING:
     from nnhal.client import Device
 
-DIGITS = 12
-"""Number of digits of a digest that reports show."""
 QUANTILES = (0.5, 0.9, 0.99)
 SUITE = "replay"
 _STATUSES = {

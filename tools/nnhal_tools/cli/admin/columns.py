@@ -4,9 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from nnhal_tools.cli.console import display_name, format_age, format_bytes, format_seconds
-
-DIGITS = 12
-"""Hex digits of digests and tokens that tables show."""
+from nnhal_tools.tables import DIGITS
 
 _COLUMNS: Mapping[str, Callable[[Mapping[str, Any], float], object]] = {
     "age": lambda row, now: format_age(now - (row["opened_at"] if "opened_at" in row else row["started_at"])),

@@ -7,23 +7,22 @@ import typer
 
 from nnhal.admin.plain import to_plain
 from nnhal_tools.cli.admin.columns import cells
-from nnhal_tools.cli.admin.connection import Service, StateDirectory, Worker, connected
+from nnhal_tools.cli.admin.connection import Service, Worker, act, connected, snapshot_command
 from nnhal_tools.cli.console import (
     format_age,
     format_bytes,
-    make_console,
     print_json,
     print_table,
     print_text,
     printable,
 )
 from nnhal_tools.cli.errors import FAILED, NEEDS_RESTART, CommandError
-from nnhal_tools.cli.options import Json
-from nnhal_tools.cli.security_options import with_security
+from nnhal_tools.cli.options import Json, StateDirectory
+from nnhal_tools.cli.security_options import client_command
 from nnhal_tools.tables import counted, make_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from rich.console import Console
 
@@ -39,11 +38,6 @@ admin = typer.Typer(
     "live; `nnhal reload` and `nnhal quarantine` are further commands for operators.",
     no_args_is_help=True,
 )
-
-
-def admin_command(function: "Callable[..., None]") -> "Callable[..., None]":
-    """Add a command to the group, with the options of clients."""
-    return admin.command()(with_security(function))
 
 
 def reload(
@@ -90,16 +84,10 @@ def _wait_for_reload(service: "AdminConnection") -> str:
         time.sleep(_POLL_S)
 
 
-@admin_command
-def status(target: Service = None, state_dir: StateDirectory = None, as_json: Json = False) -> None:
+@snapshot_command(admin)
+def status(console: "Console", snapshot: dict[str, Any]) -> None:
     """Show the state of the service and of its workers, and the last warnings. --json prints everything."""
-    with connected(target, state_dir) as service:
-        snapshot = service.snapshot()
-    if as_json:
-        print_json(snapshot)
-        return
-    console, now = make_console(), snapshot["at"]
-    load = snapshot["load"]
+    now, load = snapshot["at"], snapshot["load"]
     lines = [
         f"nnhal {snapshot['version']} is {snapshot['state']}, for {format_age(now - snapshot['started_at'])} "
         f"(process {snapshot['pid']})",
@@ -116,52 +104,29 @@ def status(target: Service = None, state_dir: StateDirectory = None, as_json: Js
         print_text(console, printable(f"{at} {warning['level']} {warning['event']} {warning['text']}"))
 
 
-@admin_command
-def sessions(target: Service = None, state_dir: StateDirectory = None, as_json: Json = False) -> None:
+@snapshot_command(admin, "sessions")
+def sessions(console: "Console", snapshot: dict[str, Any]) -> None:
     """List the sessions."""
-    with connected(target, state_dir) as service:
-        snapshot = service.snapshot()
-    if as_json:
-        print_json(snapshot["sessions"])
-        return
     headings = ("session", "identity", "client", "age", "calls", "memory", "models", "connected", "placement")
-    console = make_console()
     print_text(console, counted(len(snapshot["sessions"]), "session"))
     _print_rows(console, headings, cells(snapshot["sessions"], headings, snapshot["at"]))
 
 
-@admin_command
+@client_command(admin)
 def end_session(
     session: Annotated[str, typer.Argument(metavar="SESSION", help="Id of the session in `nnhal admin sessions`.")],
     target: Service = None,
     state_dir: StateDirectory = None,
 ) -> None:
     """End a session at once, with all that it owns. Its client learns that an operator ended it."""
-    _act(target, state_dir, "EndSession", session=session)
+    act(target, state_dir, "EndSession", session=session)
 
 
-@admin_command
-def models(target: Service = None, state_dir: StateDirectory = None, as_json: Json = False) -> None:
+@snapshot_command(admin, "models")
+def models(console: "Console", snapshot: dict[str, Any]) -> None:
     """List the prepared models, with their partitions, and why backends of higher preference do not run them."""
-    with connected(target, state_dir) as service:
-        snapshot = service.snapshot()
-    if as_json:
-        print_json(snapshot["models"])
-        return
-    headings = (
-        "model",
-        "digest",
-        "name",
-        "backends",
-        "priority",
-        "cached",
-        "uses",
-        "best",
-        "longest",
-        "memory",
-        "drift",
-    )
-    console = make_console()
+    headings = ("model", "digest", "name", "backends", "priority", "cached")
+    headings += ("uses", "best", "longest", "memory", "drift")
     print_text(console, counted(len(snapshot["models"]), "prepared model"))
     _print_rows(console, headings, cells(snapshot["models"], headings, snapshot["at"]))
     for each in snapshot["models"]:
@@ -171,16 +136,10 @@ def models(target: Service = None, state_dir: StateDirectory = None, as_json: Js
                 print_text(console, f"{text}, because {'; '.join(partition['reasons'])}")
 
 
-@admin_command
-def cache(target: Service = None, state_dir: StateDirectory = None, as_json: Json = False) -> None:
+@snapshot_command(admin, "cache")
+def cache(console: "Console", snapshot: dict[str, Any]) -> None:
     """Show the cache of saved models of all clients. `nnhal cache` is for the entries of one client."""
-    with connected(target, state_dir) as service:
-        snapshot = service.snapshot()
     found = snapshot["cache"]
-    if as_json:
-        print_json(found)
-        return
-    console = make_console()
     size = f"{format_bytes(found['size'])} of {format_bytes(found['max_bytes'])}" if found["max_bytes"] else "off"
     print_text(
         console,
@@ -194,7 +153,7 @@ def cache(target: Service = None, state_dir: StateDirectory = None, as_json: Jso
     _print_rows(console, headings, cells(found["entries"], headings, snapshot["at"]))
 
 
-@admin_command
+@client_command(admin)
 def clear_cache(
     tokens: Annotated[
         list[str] | None, typer.Argument(metavar="TOKEN...", help="The first hex digits of tokens. Default: all.")
@@ -206,25 +165,25 @@ def clear_cache(
     state_dir: StateDirectory = None,
 ) -> None:
     """Remove saved models. Prepared models and running clients are not affected."""
-    _act(target, state_dir, "ClearCache", tokens=tokens or [], identity=identity)
+    act(target, state_dir, "ClearCache", tokens=tokens or [], identity=identity)
 
 
-@admin_command
+@client_command(admin)
 def drain(worker: Worker = None, target: Service = None, state_dir: StateDirectory = None) -> None:
     """Take no more sessions, report NOT_SERVING, and send clients elsewhere. What runs has its grace time.
 
     With --worker, the clients go to the other workers. `nnhal admin resume` undoes it.
     """
-    _act(target, state_dir, "Drain", worker=worker)
+    act(target, state_dir, "Drain", worker=worker)
 
 
-@admin_command
+@client_command(admin)
 def resume(worker: Worker = None, target: Service = None, state_dir: StateDirectory = None) -> None:
     """Take sessions again, after `nnhal admin drain`."""
-    _act(target, state_dir, "Resume", worker=worker)
+    act(target, state_dir, "Resume", worker=worker)
 
 
-@admin_command
+@client_command(admin)
 def config(target: Service = None, state_dir: StateDirectory = None, as_json: Json = False) -> None:
     """Print the effective settings and their origins as TOML, without secrets."""
     with connected(target, state_dir) as service:
@@ -237,17 +196,17 @@ def config(target: Service = None, state_dir: StateDirectory = None, as_json: Js
         typer.echo(f"{line}  # {each['origin']}")
 
 
-@admin_command
+@client_command(admin)
 def log_level(
     level: Annotated[str, typer.Argument(metavar="LEVEL", help="DEBUG, INFO, WARNING or ERROR.")],
     target: Service = None,
     state_dir: StateDirectory = None,
 ) -> None:
     """Log from this severity on, in all processes of the service, until its next start or reload."""
-    _act(target, state_dir, "SetLogLevel", level=level)
+    act(target, state_dir, "SetLogLevel", level=level)
 
 
-@admin_command
+@client_command(admin)
 def stacks(worker: Worker = None, target: Service = None, state_dir: StateDirectory = None) -> None:
     """Print the stacks of all threads."""
     with connected(target, state_dir) as service:
@@ -256,17 +215,11 @@ def stacks(worker: Worker = None, target: Service = None, state_dir: StateDirect
         typer.echo(f"==== {name}\n{found[name]}")
 
 
-@admin_command
+@client_command(admin)
 def metrics(target: Service = None, state_dir: StateDirectory = None) -> None:
     """Print the metrics of all workers in the text format of Prometheus."""
     with connected(target, state_dir) as service:
         typer.echo(service.call("GetMetrics").text, nl=False)
-
-
-def _act(target: str | None, state_dir: Any, method: str, **fields: object) -> None:
-    """Call a method that changes the service, and print its result."""
-    with connected(target, state_dir) as service:
-        typer.echo(service.call(method, **fields).result)
 
 
 def _print_rows(console: "Console", headings: "Sequence[str]", rows: "Sequence[Sequence[str]]") -> None:

@@ -9,11 +9,15 @@ import typer
 
 from nnhal.admin.plain import to_plain
 from nnhal.errors import LinuxRequiredError
+from nnhal_tools.cli.console import make_console, print_json
 from nnhal_tools.cli.errors import FAILED, CommandError
-from nnhal_tools.cli.options import parse_target
+from nnhal_tools.cli.options import Json, StateDirectory, parse_target
+from nnhal_tools.cli.security_options import with_security
 from nnhal_tools.cli.services.service_settings import service_settings
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from nnhal.admin.v1.admin_pb2_grpc import AdminStub
 
 TIMEOUT_S = 20.0
@@ -29,11 +33,9 @@ Service: TypeAlias = Annotated[
         help="An address of the service, or that of its administration. Needed if several services run.",
     ),
 ]
-StateDirectory: TypeAlias = Annotated[
-    Path | None,
-    typer.Option("--state-dir", metavar="DIR", help="State directory of the service. Default: as for `nnhal serve`."),
-]
 Worker: TypeAlias = Annotated[int | None, typer.Option("--worker", metavar="N", help="This worker only. Default: all.")]
+Show: TypeAlias = "Callable[[Console, dict[str, Any]], None]"
+"""Function that prints a snapshot of a service."""
 
 
 class AdminConnection:
@@ -79,6 +81,33 @@ def connected(target: str | None, state_dir: Path | None) -> Iterator[AdminConne
     plain_address, security = secured(address, NO_OPTIONS)
     with closing(security.channel(plain_address or address, options)) as channel:
         yield AdminConnection(address, admin_pb2_grpc.AdminStub(channel))
+
+
+def act(target: str | None, state_dir: Path | None, method: str, **fields: object) -> None:
+    """Call a method that changes a service, and print its result."""
+    with connected(target, state_dir) as service:
+        typer.echo(service.call(method, **fields).result)
+
+
+def snapshot_command(group: typer.Typer, part: str = "") -> Callable[[Show], Show]:
+    """Add a command that prints the state of a service: what a function shows of it, or a part of it as JSON.
+
+    The command has the name and the docstring of the function. `part`: "" for all of the state.
+    """
+
+    def register(show: Show) -> Show:
+        def command(target: Service = None, state_dir: StateDirectory = None, as_json: Json = False) -> None:
+            with connected(target, state_dir) as service:
+                snapshot = service.snapshot()
+            if as_json:
+                print_json(snapshot[part] if part else snapshot)
+            else:
+                show(make_console(), snapshot)
+
+        group.command(show.__name__, help=show.__doc__)(with_security(command))
+        return show
+
+    return register
 
 
 def find_admin(target: str | None, state_dir: Path | None) -> str:

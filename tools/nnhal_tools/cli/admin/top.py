@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nnhal_tools.cli.admin.connection import AdminConnection, Service, StateDirectory, connected
+from nnhal_tools.cli.admin.connection import AdminConnection, Service, connected
 from nnhal_tools.cli.console import make_console, print_json
 from nnhal_tools.cli.errors import CommandError
-from nnhal_tools.cli.options import Json, at_least
+from nnhal_tools.cli.options import Json, StateDirectory, at_least
 from nnhal_tools.cli.security_options import with_security
 
 if TYPE_CHECKING:

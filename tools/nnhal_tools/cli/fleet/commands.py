@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from nnhal_tools.cli.admin.connection import StateDirectory, connected
+from nnhal_tools.cli.admin.connection import connected
 from nnhal_tools.cli.console import format_bytes, make_console, print_json, print_table, print_text
 from nnhal_tools.cli.errors import FAILED, CommandError, as_command_errors
 from nnhal_tools.cli.fleet.local import LocalClusterFile, start_cluster, stop_cluster
-from nnhal_tools.cli.options import Json, at_least, parse_target
+from nnhal_tools.cli.options import Json, StateDirectory, at_least, parse_target
 from nnhal_tools.tables import counted, make_table
 
 if TYPE_CHECKING:

@@ -1,14 +1,14 @@
 """`nnhal record`: start and stop the recording of executions, and make test vectors of records."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nnhal_tools.cli.admin.connection import Service, StateDirectory, connected
-from nnhal_tools.cli.console import format_bytes, make_console, print_json, print_text, printable
+from nnhal_tools.cli.admin.connection import Service, act, snapshot_command
+from nnhal_tools.cli.console import format_bytes, print_text, printable
 from nnhal_tools.cli.errors import FAILED, CommandError, writing
-from nnhal_tools.cli.options import DeviceName, Json, Target, require_writable_folder
+from nnhal_tools.cli.options import DeviceName, StateDirectory, Target, require_writable_folder
 from nnhal_tools.cli.recording.devices import (
     REFERENCE,
     ArchivePath,
@@ -21,11 +21,13 @@ from nnhal_tools.cli.recording.devices import (
     service_options,
 )
 from nnhal_tools.cli.recording.rules import Devices, Identities, Models, describe_rules
-from nnhal_tools.cli.security_options import with_security
-from nnhal_tools.tables import counted
+from nnhal_tools.cli.security_options import client_command
+from nnhal_tools.tables import DIGITS, counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
+
+    from rich.console import Console
 
     from nnhal.client import Device
     from nnhal.recording.archive import Archive, Record
@@ -39,12 +41,7 @@ record = typer.Typer(
 )
 
 
-def record_command(function: "Callable[..., None]") -> "Callable[..., None]":
-    """Add a command to the group, with the options of clients."""
-    return record.command()(with_security(function))
-
-
-@record_command
+@client_command(record)
 def start(
     share: Annotated[float, typer.Option(metavar="SHARE", help="Part of the executions to record.")] = 0.01,
     identity: Identities = None,
@@ -58,26 +55,19 @@ def start(
 ) -> None:
     """Record executions from now on, in all workers, until the next start or reload of the service."""
     rules = {"share": share, "identities": identity, "models": model, "devices": device, "without_values": not values}
-    with connected(target, state_dir) as service:
-        typer.echo(service.call("SetRecording", **rules).result)
+    act(target, state_dir, "SetRecording", **rules)
 
 
-@record_command
+@client_command(record)
 def stop(target: Service = None, state_dir: StateDirectory = None) -> None:
     """Record no more. The archives are complete then."""
-    with connected(target, state_dir) as service:
-        typer.echo(service.call("SetRecording", share=0).result)
+    act(target, state_dir, "SetRecording", share=0)
 
 
-@record_command
-def status(target: Service = None, state_dir: StateDirectory = None, as_json: Json = False) -> None:
+@snapshot_command(record, "recording")
+def status(console: "Console", snapshot: dict[str, Any]) -> None:
     """Show what is recorded, and how much the running workers have written."""
-    with connected(target, state_dir) as service:
-        found = service.snapshot()["recording"]
-    if as_json:
-        print_json(found)
-        return
-    console = make_console()
+    found = snapshot["recording"]
     if not found["folder"]:
         print_text(console, "the service has no folder for recordings; start it with --record FOLDER")
         return
@@ -89,7 +79,7 @@ def status(target: Service = None, state_dir: StateDirectory = None, as_json: Js
     )
 
 
-@record_command
+@client_command(record)
 def to_vectors(
     archive: ArchivePath,
     folder: Annotated[Path, typer.Argument(metavar="OUT", help="Folder for the vectors.")],
@@ -158,7 +148,7 @@ def _minimized(archive: "Archive", under_test: "Device", other: "Device") -> "It
     from nnhal.errors import HalError
     from nnhal_tools.replay.blame import ReferenceRun
     from nnhal_tools.replay.replayer import Replayer
-    from nnhal_tools.replay.summary import DIGITS, summarize
+    from nnhal_tools.replay.summary import summarize
     from nnhal_tools.replay.vectors import NoVectorError, minimize
 
     with Replayer(under_test, archive, archive.records, keeps_spacing=False, clients=1) as replayer:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nnhal_tools.cli.console import make_console, make_progress, print_table, print_text
-from nnhal_tools.cli.errors import FAILED, writing
+from nnhal_tools.cli.errors import FAILED, write_file
 from nnhal_tools.cli.options import DeviceName, Target, at_least, require_writable
 from nnhal_tools.cli.recording.devices import (
     REFERENCE,
@@ -22,6 +22,7 @@ from nnhal_tools.cli.recording.devices import (
     service_options,
 )
 from nnhal_tools.cli.security_options import with_security
+from nnhal_tools.tables import DIGITS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -153,19 +154,13 @@ def _report(
 ) -> None:
     from nnhal_tools.conformance.report import write_junit
     from nnhal_tools.replay.report import summary_table, write_html, write_json
-    from nnhal_tools.replay.summary import DIGITS, results
+    from nnhal_tools.replay.summary import results
 
     found = list(results(repetitions, replayer.models, {each.digest: each for each in summaries}))
     as_json, junit, html = paths
-    if as_json:
-        with writing(as_json):
-            write_json(as_json, info, summaries, found)
-    if junit:
-        with writing(junit):
-            write_junit(junit, info, found)
-    if html:
-        with writing(html):
-            write_html(html, info, about, summaries, found)
+    write_file(as_json, write_json, info, summaries, found)
+    write_file(junit, write_junit, info, found)
+    write_file(html, write_html, info, about, summaries, found)
     console = make_console()
     print_text(console, f"{info.describe()}\n{about}")
     print_table(console, summary_table(summaries))

@@ -1,17 +1,17 @@
 """`nnhal shadow`: start and stop the repetition of executions on the shadow of a running service."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nnhal_tools.cli.admin.connection import Service, StateDirectory, connected
-from nnhal_tools.cli.console import make_console, print_json, print_text, printable
-from nnhal_tools.cli.options import Json
+from nnhal_tools.cli.admin.connection import Service, act, snapshot_command
+from nnhal_tools.cli.console import print_text, printable
+from nnhal_tools.cli.options import StateDirectory
 from nnhal_tools.cli.recording.rules import Devices, Identities, Models, describe_rules
-from nnhal_tools.cli.security_options import with_security
+from nnhal_tools.cli.security_options import client_command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from rich.console import Console
 
 shadow = typer.Typer(
     help="Repeat executions of a running service elsewhere, and compare them. The service was started with --shadow "
@@ -20,12 +20,7 @@ shadow = typer.Typer(
 )
 
 
-def shadow_command(function: "Callable[..., None]") -> "Callable[..., None]":
-    """Add a command to the group, with the options of clients."""
-    return shadow.command()(with_security(function))
-
-
-@shadow_command
+@client_command(shadow)
 def start(
     share: Annotated[float, typer.Option(metavar="SHARE", help="Part of the executions to repeat.")] = 0.1,
     identity: Identities = None,
@@ -35,26 +30,20 @@ def start(
     state_dir: StateDirectory = None,
 ) -> None:
     """Repeat executions from now on, of all workers, until the next start or reload of the service."""
-    with connected(target, state_dir) as service:
-        response = service.call("SetShadow", share=share, identities=identity, models=model, devices=device)
-        typer.echo(response.result)
+    act(target, state_dir, "SetShadow", share=share, identities=identity, models=model, devices=device)
 
 
-@shadow_command
+@client_command(shadow)
 def stop(target: Service = None, state_dir: StateDirectory = None) -> None:
     """Repeat no more executions."""
-    with connected(target, state_dir) as service:
-        typer.echo(service.call("SetShadow", share=0).result)
+    act(target, state_dir, "SetShadow", share=0)
 
 
-@shadow_command
-def status(target: Service = None, state_dir: StateDirectory = None, as_json: Json = False) -> None:
+@snapshot_command(shadow, "shadow")
+def status(console: "Console", snapshot: dict[str, Any]) -> None:
     """Show which executions are repeated, and where."""
-    with connected(target, state_dir) as service:
-        found = service.snapshot()["shadow"]
-    if as_json:
-        print_json(found)
-    elif not found["target"]:
-        print_text(make_console(), "the service has no shadow; start it with --shadow TARGET or --shadow BACKENDS")
+    found = snapshot["shadow"]
+    if not found["target"]:
+        print_text(console, "the service has no shadow; start it with --shadow TARGET or --shadow BACKENDS")
     else:
-        print_text(make_console(), printable(describe_rules("repeats", found, "on", found["target"])))
+        print_text(console, printable(describe_rules("repeats", found, "on", found["target"])))

@@ -1,25 +1,19 @@
 """`nnhal quarantine`: the models that have crashed services on this machine. Needs no service."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nnhal_tools.cli.console import make_console, print_json, print_table, print_text
 from nnhal_tools.cli.errors import FAILED, as_command_errors
-from nnhal_tools.cli.options import Json
+from nnhal_tools.cli.options import Json, StateDirectory
 from nnhal_tools.cli.services.service_settings import service_settings
-from nnhal_tools.tables import counted, make_table
+from nnhal_tools.tables import DIGITS, counted, make_table
 
 if TYPE_CHECKING:
     from nnhal_service.quarantine import QuarantineFile
 
-_DIGEST_DIGITS = 12
-"""Hex digits of a digest that tables show."""
-
-StateDirectory: TypeAlias = Annotated[
-    Path | None, typer.Option("--state-dir", metavar="DIR", help="State directory. Default: as for `nnhal serve`.")
-]
 
 quarantine = typer.Typer(
     help="List and clear the models that have crashed a worker of a service. After the first crash, a model is kept "
@@ -74,7 +68,7 @@ def _show(file: "QuarantineFile") -> None:
         verdict = file.verdict(bytes.fromhex(digest))
         excluded = f"not on {', '.join(verdict.excluded)}" if verdict.excluded else "none yet"
         table.add_row(
-            digest[:_DIGEST_DIGITS],
+            digest[:DIGITS],
             str(len(crashes)),
             time.strftime("%Y-%m-%d %H:%M", time.localtime(crashes[-1].at)),
             ", ".join(dict.fromkeys(crash.backend or "unknown" for crash in crashes)),
