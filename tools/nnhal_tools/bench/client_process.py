@@ -8,6 +8,7 @@ import json
 import random
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
@@ -63,7 +64,7 @@ def measure(call: Call, run: ClientRun) -> dict[str, object]:
     """
     latencies: list[float] = []
     measured: list[tuple[float, float, float]] = []
-    errors: dict[str, int] = {}
+    errors: Counter[str] = Counter()
     start = time.perf_counter()
     begin, end = start + run.warmup_s, start + run.warmup_s + run.duration_s
     counted_from = cpu_from = 0.0
@@ -79,7 +80,7 @@ def measure(call: Call, run: ClientRun) -> dict[str, object]:
         try:
             timing = call(is_measured)
         except HalError as error:
-            errors[error.reason] = errors.get(error.reason, 0) + 1
+            errors[error.reason] += 1
             timing = None
         else:
             latency = time.perf_counter() - arrival

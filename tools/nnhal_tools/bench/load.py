@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -135,14 +136,13 @@ class LoadGenerator:
 
 def _combine(files: Sequence[Path], service_s: float | None) -> Sample:
     """Return the sample of all clients."""
-    latencies, measured, errors = [], [], dict[str, int]()
+    latencies, measured, errors = [], [], Counter[str]()
     calls_per_s = client_s = 0.0
     for file in files:
         with np.load(file) as result:
             latencies.append(result["latencies"])
             measured.append(result["measured"])
-            for reason, count in json.loads(str(result["errors"])).items():
-                errors[reason] = errors.get(reason, 0) + count
+            errors.update(json.loads(str(result["errors"])))
             elapsed_s = float(result["elapsed_s"])
             calls_per_s += len(latencies[-1]) / elapsed_s if elapsed_s else 0.0
             client_s += float(result["processor_s"])

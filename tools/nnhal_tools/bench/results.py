@@ -1,5 +1,6 @@
 """Results of a load test: what the samples of all rounds say about each subject at each level."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
@@ -65,10 +66,7 @@ def summarize(
     `baseline` are the samples of the subject that this one is compared with, in the same rounds.
     """
     latencies = np.concatenate([sample.latencies for sample in samples]) * 1e6
-    errors: dict[str, int] = {}
-    for sample in samples:
-        for reason, count in sample.errors.items():
-            errors[reason] = errors.get(reason, 0) + count
+    errors = dict(sum((Counter(sample.errors) for sample in samples), Counter[str]()))
     service = [sample.service_s for sample in samples if sample.service_s is not None]
     return LoadResult(
         subject,

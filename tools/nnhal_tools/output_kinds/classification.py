@@ -23,8 +23,6 @@ class ClassScores(Finding):
 
     kind: ClassVar[str] = "classification"
 
-    reason: str
-    positions: Sequence[int]
     values: npt.NDArray[np.float64]
     labels: Sequence[str]
 
@@ -82,7 +80,5 @@ def recognize_classification(execution: Execution) -> ClassScores | None:
             if others and not labels:
                 return None
             reason = f"output {output.name} is [1,{count}], a value for each class"
-            if labels and not execution.labels:
-                reason += "; labels from the metadata"
-            return ClassScores(reason, (0,), output.values[0], labels)
+            return ClassScores(execution.with_origin(reason, labels), (0,), output.values[0], labels)
     return None

@@ -52,8 +52,6 @@ class Detection(Finding):
 
     kind: ClassVar[str] = "detection"
 
-    reason: str
-    positions: Sequence[int]
     boxes: Sequence[Box]
 
     def as_json(self) -> dict[str, Any]:

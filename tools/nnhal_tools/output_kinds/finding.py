@@ -72,7 +72,12 @@ class Execution:
         labels = self.labels or output.metadata.labels
         return labels if len(labels) == count else ()
 
+    def with_origin(self, reason: str, labels: Sequence[str]) -> str:
+        """Return the reason of a finding, with the origin of its labels if they are not the user's."""
+        return f"{reason}; labels from the metadata" if labels and not self.labels else reason
 
+
+@dataclass
 class Finding(ABC):
     """Meaning of outputs.
 

@@ -1,6 +1,5 @@
 """Images: the output of super resolution, style transfer, denoising and the like."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -23,8 +22,6 @@ class OutputImage(Finding):
 
     kind: ClassVar[str] = "image"
 
-    reason: str
-    positions: Sequence[int]
     pixels: Bytes
 
     def as_json(self) -> dict[str, Any]:

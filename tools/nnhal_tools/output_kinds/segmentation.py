@@ -26,8 +26,6 @@ class Segmentation(Finding):
 
     kind: ClassVar[str] = "segmentation"
 
-    reason: str
-    positions: Sequence[int]
     classes: Bytes
     labels: Sequence[str]
 
@@ -107,9 +105,7 @@ def recognize_segmentation(execution: Execution) -> Segmentation | None:
         case _:
             return None
     reason = f"output {output.name} is {shape} for an image of {size}: {how}"
-    if labels and not execution.labels:
-        reason += "; labels from the metadata"
-    return Segmentation(reason, (0,), classes, labels)
+    return Segmentation(execution.with_origin(reason, labels), (0,), classes, labels)
 
 
 def _is_about(size: tuple[int, int], image_size: tuple[int, int]) -> bool:
