@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from nnhal.types import ErrorStatus
 from nnhal_tools.conformance.ids import validate_id
@@ -143,6 +143,12 @@ class CheckRecorder:
         allowed = allowed or (ErrorStatus.NONE,)
         expected = " or ".join(status.name for status in allowed)
         self.expect(answer.status in allowed, stimulus, expected, answer, check)
+
+    def require_response(self, call: tuple[Answer, Any], stimulus: str) -> Any:
+        """Evaluate the outcome of a call that must succeed, and return its response; see `expect`."""
+        answer, response = call
+        self.expect(response is not None, stimulus, "NONE", answer)
+        return response
 
 
 def run_check(result: Result, default: str, body: Callable[[CheckRecorder], None]) -> Result:

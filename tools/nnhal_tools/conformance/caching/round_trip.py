@@ -234,15 +234,27 @@ RoundTripBody = Callable[[CacheRoundTrip], None]
 
 
 def round_trip_check(
-    id_: str, title: str = "", *, models: Callable[[str], Case] = mobilenet, kinds: Sequence[str] = NUMBER_KINDS
+    id_: str,
+    title: str = "",
+    *,
+    models: Callable[[str], Case] = mobilenet,
+    kinds: Sequence[str] = NUMBER_KINDS,
+    saved: bool = False,
 ) -> Callable[[RoundTripBody], RoundTripBody]:
-    """Register a check for each kind of numbers, on a round trip of its own. `models`: returns the model of a kind."""
+    """Register a check for each kind of numbers, on a round trip of its own.
+
+    `models`: returns the model of a kind. `saved`: the model is saved before, and devices that cache nothing are
+    skipped.
+    """
 
     def register(body: RoundTripBody) -> RoundTripBody:
         for kind in kinds:
 
             def run(target: Target, recorder: CheckRecorder, kind: str = kind) -> None:
                 with CacheRoundTrip(target, recorder, models(kind)) as trip:
+                    if saved:
+                        trip.require_caching()
+                        trip.save_to_files()
                     body(trip)
 
             check(id_, f"{title} {kind}".lstrip())(run)

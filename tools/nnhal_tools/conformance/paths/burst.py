@@ -37,26 +37,18 @@ def execute_message(
     target: Target, burst: bytes, request: types_pb2.Request, identifiers: Sequence[int], options: RunOptions
 ) -> burst_pb2.BurstExecuteRequest:
     """Return the message of executeSynchronously."""
-    return burst_pb2.BurstExecuteRequest(
-        session=target.session,
-        burst=burst,
-        request=request,
-        memory_identifier_tokens=identifiers,
-        **options.plain_fields(),
-    )
+    fields = {"burst": burst, "request": request, "memory_identifier_tokens": identifiers, **options.plain_fields()}
+    message: burst_pb2.BurstExecuteRequest = target.request("Burst.ExecuteSynchronously", **fields)
+    return message
 
 
 def execute_with_config_message(
     target: Target, burst: bytes, request: types_pb2.Request, identifiers: Sequence[int], options: RunOptions
 ) -> burst_pb2.BurstExecuteWithConfigRequest:
     """Return the message of executeSynchronouslyWithConfig."""
-    return burst_pb2.BurstExecuteWithConfigRequest(
-        session=target.session,
-        burst=burst,
-        request=request,
-        memory_identifier_tokens=identifiers,
-        **options.config_fields(),
-    )
+    fields = {"burst": burst, "request": request, "memory_identifier_tokens": identifiers, **options.config_fields()}
+    message: burst_pb2.BurstExecuteWithConfigRequest = target.request("Burst.ExecuteSynchronouslyWithConfig", **fields)
+    return message
 
 
 def execute_burst(target: Target, message: BurstMessage) -> ExecutionOutcome:
@@ -72,9 +64,9 @@ def release_memory(target: Target, burst: bytes, identifier: int) -> CallOutcome
 
 def release_message(target: Target, burst: bytes, identifier: int) -> burst_pb2.ReleaseMemoryResourceRequest:
     """Return the message of releaseMemoryResource."""
-    return burst_pb2.ReleaseMemoryResourceRequest(
-        session=target.session, burst=burst, memory_identifier_token=identifier
-    )
+    fields = {"burst": burst, "memory_identifier_token": identifier}
+    message: burst_pb2.ReleaseMemoryResourceRequest = target.request("Burst.ReleaseMemoryResource", **fields)
+    return message
 
 
 def memory_identifiers(request: types_pb2.Request) -> list[int]:

@@ -62,11 +62,9 @@ def saved_model(trial: CacheRoundTrip) -> None:
     _expect_saved_model(trial, retrieved, "CACHE-11", "CACHE-12", "a saved model")
 
 
-@round_trip_check("CACHE-12", "executed after release of the original")
+@round_trip_check("CACHE-12", "executed after release of the original", saved=True)
 def saved_model_executes(trial: CacheRoundTrip) -> None:
     """Check that a retrieved model executes correctly after the release of the original."""
-    trial.require_caching()
-    trial.save_to_files()
     trial.release_models()
     retrieved = trial.retrieve_from_files()
     _expect_saved_model(trial, retrieved, "CACHE-11", "CACHE-12", "a saved model")

@@ -21,7 +21,7 @@ from nnhal_tools.conformance.paths.buffers import (
     move_to_buffer,
 )
 from nnhal_tools.conformance.registry import check
-from nnhal_tools.conformance.suites.extra.fences import WaitingLauncher, create_fence, signal_fence
+from nnhal_tools.conformance.suites.extra.fences import WaitingLauncher
 from nnhal_tools.conformance.vectors.builtin.writer import CaseGraph, make_case
 from nnhal_tools.conformance.vectors.requests import inline_request
 from nnhal_tools.conformance.vectors.samples import (
@@ -122,8 +122,7 @@ def tokens(target: Target, recorder: CheckRecorder) -> None:
 def tokens_of_the_service(target: Target, recorder: CheckRecorder) -> None:
     """Check that live buffers of several sessions, and of all devices of the service, have unique tokens."""
     tokens: dict[int, str] = {}
-    answer, listed = target.call("Device.ListDevices")
-    recorder.expect(listed is not None, "ListDevices", "NONE", answer)
+    listed = recorder.require_response(target.call("Device.ListDevices"), "ListDevices")
     with ExitStack() as stack:
         for name in listed.devices:
             for number in range(2):
@@ -140,7 +139,6 @@ def tokens_of_the_service(target: Target, recorder: CheckRecorder) -> None:
 def released_during_an_execution(target: Target, recorder: CheckRecorder) -> None:
     """Check that an execution can still use a buffer that was released after its launch."""
     array = builtin_input(ADD)
-    own_fence = create_fence(target)
     with (
         prepared_model(target, ADD) as model,
         allocated_buffer(target, recorder, [model], [buffer_role(0, 0)]) as buffer,
@@ -149,9 +147,9 @@ def released_during_an_execution(target: Target, recorder: CheckRecorder) -> Non
         request = builtin_request(ADD)
         move_to_buffer(request, request.inputs[0], buffer.token)
         launcher = WaitingLauncher(target, recorder)
-        with launcher.launch(model, ADD, [own_fence], request=request) as execution:
+        with launcher.launch(model, ADD, request=request) as execution:
             target.release(buffer.handle)
-            signal_fence(target, own_fence)
+            execution.signal()
             execution.expect_correct("an execution whose input's buffer was released")
 
 

@@ -17,11 +17,9 @@ ID = "EXTRA-21"
 JUNK = b"\xa5"
 
 
-@round_trip_check(ID, "truncation by a save")
+@round_trip_check(ID, "truncation by a save", saved=True)
 def files_truncated_by_save(trial: CacheRoundTrip) -> None:
     """Check that a save truncates larger files, and that the model can then be retrieved."""
-    trial.require_caching()
-    trial.save_to_files()
     sizes = {name: trial.folder.size(name) for name in (*trial.model_files, *trial.data_files)}
     if not any(sizes.values()):
         raise Skipped("X6", "nothing was saved")
@@ -49,13 +47,11 @@ def truncated_model_files(trial: CacheRoundTrip) -> None:
             trial.expect_refused(ID, trial.retrieve_from_files(), situation)
 
 
-@round_trip_check(ID, "order")
+@round_trip_check(ID, "order", saved=True)
 def swapped_files(trial: CacheRoundTrip) -> None:
     """Check that model files are refused as data files and vice versa."""
-    trial.require_caching()
     if not trial.model_files or len(trial.model_files) != len(trial.data_files):
         raise Skipped("", "the numbers of model and data files differ, so they cannot be swapped")
-    trial.save_to_files()
     with trial.folder.open_files(trial.data_files, trial.model_files) as files:
         retrieved = trial.retrieve(files)
     stimulus = "prepareModelFromCache with model and data files swapped"
@@ -75,11 +71,9 @@ def token_without_files(trial: CacheRoundTrip) -> None:
             trial.target.release(preparation.model)
 
 
-@round_trip_check(ID, "closed files")
+@round_trip_check(ID, "closed files", saved=True)
 def files_closed_after_the_callback(trial: CacheRoundTrip) -> None:
     """Check that a retrieved model still works when its files are closed and empty."""
-    trial.require_caching()
-    trial.save_to_files()
     retrieved = trial.retrieve_from_files()
     if not retrieved.model:
         raise Skipped("X6", f"nothing was saved: {retrieved}")
@@ -88,11 +82,9 @@ def files_closed_after_the_callback(trial: CacheRoundTrip) -> None:
     trial.check_execution(ID, retrieved.model, "a model whose cache files were emptied")
 
 
-@round_trip_check(ID, "tampered with after a retrieval", kinds=("quant8",))
+@round_trip_check(ID, "tampered with after a retrieval", kinds=("quant8",), saved=True)
 def model_files_read_each_time(trial: CacheRoundTrip) -> None:
     """Check that a model file is checked again even if the device has retrieved the model before."""
-    trial.require_caching()
-    trial.save_to_files()
     if not trial.model_files or not trial.retrieve_from_files().model:
         raise Skipped("X6", "nothing was saved to a model file")
     name = trial.model_files[0]
@@ -121,21 +113,17 @@ def same_file_twice(trial: CacheRoundTrip) -> None:
     trial.recorder.expect(refused and not retrieved.model, stimulus, expected, retrieved)
 
 
-@round_trip_check("EXTRA-25")
+@round_trip_check("EXTRA-25", saved=True)
 def caching_is_not_a_promise_alone(trial: CacheRoundTrip) -> None:
     """Check that a device that needs cache files saves. One that caches nothing must need none."""
-    trial.require_caching()
-    trial.save_to_files()
     stimulus = f"prepareModelFromCache of a device that needs {len(trial.model_files)} + {len(trial.data_files)} files"
     retrieved = trial.retrieve_from_files()
     trial.recorder.expect(bool(retrieved.model), stimulus, "NONE and a model", retrieved)
 
 
-@round_trip_check("EXTRA-26", kinds=("quant8",))
+@round_trip_check("EXTRA-26", kinds=("quant8",), saved=True)
 def rejected_at_launch(trial: CacheRoundTrip) -> None:
     """Check that the launch and the callback reject what must not be retrieved, with the same status."""
-    trial.require_caching()
-    trial.save_to_files()
     if not trial.retrieve_from_files().model:
         raise Skipped("X6", "nothing was saved")
     with trial.open_files() as files:

@@ -38,8 +38,7 @@ def cache_files(target: Target, recorder: CheckRecorder) -> None:
 @check("EXTRA-08", "extensions")
 def extensions(target: Target, recorder: CheckRecorder) -> None:
     """Check that names and types of extensions are well-formed and unique."""
-    answer, response = target.call("Device.GetSupportedExtensions")
-    recorder.expect(response is not None, "getSupportedExtensions", "NONE", answer)
+    response = recorder.require_response(target.call("Device.GetSupportedExtensions"), "getSupportedExtensions")
     names = [extension.name for extension in response.extensions]
     recorder.expect(len(set(names)) == len(names), "names of extensions", "unique names", names)
     for extension in response.extensions:
@@ -60,7 +59,6 @@ def expect_well_formed(recorder: CheckRecorder, extension: types_pb2.Extension) 
 @check("EXTRA-08", "unique operand performance")
 def operand_performance_is_unique(target: Target, recorder: CheckRecorder) -> None:
     """Check that operandPerformance has one entry for each type."""
-    answer, response = target.call("Device.GetCapabilities")
-    recorder.expect(response is not None, "getCapabilities", "NONE", answer)
+    response = recorder.require_response(target.call("Device.GetCapabilities"), "getCapabilities")
     types = [int(entry.type) for entry in response.operand_performance]
     recorder.expect(len(set(types)) == len(types), "operandPerformance", "unique types", types)

@@ -67,6 +67,11 @@ class WaitingExecution:
     name: str
     staged: StagedRequest
     fence: bytes
+    awaited: Sequence[bytes]
+
+    def signal(self, number: int = 0, *, error: bool = False) -> None:
+        """Signal a fence of the client."""
+        signal_fence(self.target, self.awaited[number], error=error)
 
     def expect_state(self, stimulus: str, state: int, timeout_ns: int = LONG_NS) -> None:
         """Wait for its fence, and expect a state."""
@@ -75,9 +80,7 @@ class WaitingExecution:
 
     def status(self) -> CallOutcome:
         """Return the status of getExecutionInfo, which must succeed."""
-        answer, info = get_execution_info(self.target, self.fence)
-        self.recorder.expect(info is not None, "getExecutionInfo", "NONE", answer)
-        assert info is not None
+        info = self.recorder.require_response(get_execution_info(self.target, self.fence), "getExecutionInfo")
         return CallOutcome(info.status, info.reason)
 
     def expect_missed(self, stimulus: str) -> None:
@@ -104,23 +107,24 @@ class WaitingLauncher:
         self,
         model: bytes,
         name: str,
-        fences: Sequence[bytes],
         run: RunOptions = DEFAULT_RUN,
         *,
+        fences: int = 1,
         duration_ns: int | None = None,
         request: types_pb2.Request | None = None,
     ) -> Iterator[WaitingExecution]:
         """Launch an execution of a built-in vector. Its fence and those of the client are released at the end.
 
-        `request`: by default that of the vector.
+        `fences`: the number of fences of the client. `request`: by default that of the vector.
         """
         with staged_request(self.target, request or builtin_request(name)) as staged:
-            launched = launch(self.target, model, staged.request, run, fences, duration_ns)
+            awaited = [create_fence(self.target) for _ in range(fences)]
+            launched = launch(self.target, model, staged.request, run, awaited, duration_ns)
             self.recorder.expect_status(launched.outcome, "executeFenced that waits for fences")
             try:
-                yield WaitingExecution(self.target, self.recorder, name, staged, launched.fence)
+                yield WaitingExecution(self.target, self.recorder, name, staged, launched.fence, awaited)
             finally:
-                self.target.release(launched.fence, *fences)
+                self.target.release(launched.fence, *awaited)
 
 
 @check("EXTRA-02", "durations")
@@ -138,13 +142,12 @@ def negative_durations(target: Target, recorder: CheckRecorder) -> None:
 
 @check("EXTRA-04")
 def _execution_info(target: Target, recorder: CheckRecorder) -> None:
-    own_fence = create_fence(target)
     launcher = WaitingLauncher(target, recorder)
-    with prepared_model(target, ADD) as model, launcher.launch(model, ADD, [own_fence]) as execution:
+    with prepared_model(target, ADD) as model, launcher.launch(model, ADD) as execution:
         answer, info = get_execution_info(target, execution.fence)
         early = CallOutcome(info.status if info else answer.status)
         recorder.expect_status(early, "getExecutionInfo before the end", ErrorStatus.GENERAL_FAILURE)
-        signal_fence(target, own_fence)
+        execution.signal()
         execution.expect_correct("a fenced execution")
         target.release(model)
         stimulus = "getExecutionInfo again, after the prepared model was released"
@@ -176,10 +179,9 @@ def fence_in_error_after_launch(target: Target, recorder: CheckRecorder) -> None
     launcher = WaitingLauncher(target, recorder)
     with prepared_model(target, ADD) as model:
         for first in (False, True):
-            fences = [create_fence(target), create_fence(target)]
-            with launcher.launch(model, ADD, fences) as execution:
-                signal_fence(target, fences[not first])
-                signal_fence(target, fences[first], error=True)
+            with launcher.launch(model, ADD, fences=2) as execution:
+                execution.signal(not first)
+                execution.signal(first, error=True)
                 stimulus = "an execution that waited for a fence that ended in error"
                 execution.expect_state(stimulus, ERROR)
                 status = execution.status()
@@ -192,14 +194,13 @@ def several_fences(target: Target, recorder: CheckRecorder) -> None:
     launcher = WaitingLauncher(target, recorder)
     with prepared_model(target, ADD) as model:
         for first in (False, True):
-            fences = [create_fence(target), create_fence(target)]
-            with launcher.launch(model, ADD, fences) as execution:
-                signal_fence(target, fences[first])
+            with launcher.launch(model, ADD, fences=2) as execution:
+                execution.signal(first)
                 stimulus = "an execution that waits for two fences, of which one has signalled"
                 execution.expect_state(stimulus, ACTIVE, SHORT_NS)
                 written = [output for output in execution.staged.outputs() if output is not None and output.any()]
                 recorder.expect(not written, f"{stimulus}: the outputs", "unchanged", "written")
-                signal_fence(target, fences[not first])
+                execution.signal(not first)
                 execution.expect_state("both have signalled", SIGNALED)
                 execution.expect_correct("both have signalled")
 
@@ -209,12 +210,11 @@ def duration_after_fences(target: Target, recorder: CheckRecorder) -> None:
     """Check that waiting for fences for longer than the duration is harmless."""
     launcher = WaitingLauncher(target, recorder)
     with prepared_model(target, ADD) as model:
-        with launcher.launch(model, ADD, [create_fence(target)], duration_ns=SHORT_NS) as execution:
+        with launcher.launch(model, ADD, duration_ns=SHORT_NS) as execution:
             stimulus = "a duration that would end while waiting for fences"
             execution.expect_state(stimulus, ACTIVE, 2 * SHORT_NS)
-        own_fence = create_fence(target)
-        with launcher.launch(model, ADD, [own_fence], duration_ns=LONG_NS // 4) as execution:
-            signal_fence(target, own_fence)
+        with launcher.launch(model, ADD, duration_ns=LONG_NS // 4) as execution:
+            execution.signal()
             execution.expect_correct("an execution within its duration")
 
 
@@ -230,10 +230,9 @@ def earlier_limit_applies(target: Target, recorder: CheckRecorder) -> None:
     launcher = WaitingLauncher(target, recorder)
     with prepared_model(target, ENDLESS) as model:
         for situation, (deadline_ns, duration_ns) in cases.items():
-            own_fence = create_fence(target)
             run = RunOptions(deadline_ns=deadline_ns, loop_timeout_ns=LONGER_NS)
-            with launcher.launch(model, ENDLESS, [own_fence], run, duration_ns=duration_ns) as execution:
-                signal_fence(target, own_fence)
+            with launcher.launch(model, ENDLESS, run, duration_ns=duration_ns) as execution:
+                execution.signal()
                 execution.expect_missed(f"an endless loop with {situation}")
 
 
@@ -241,8 +240,7 @@ def earlier_limit_applies(target: Target, recorder: CheckRecorder) -> None:
 def deadline_while_waiting(target: Target, recorder: CheckRecorder) -> None:
     """Check that the deadline ends the wait for fences."""
     launcher, run = WaitingLauncher(target, recorder), RunOptions(deadline_ns=SHORT_NS)
-    own_fence = create_fence(target)
-    with prepared_model(target, ADD) as model, launcher.launch(model, ADD, [own_fence], run) as execution:
+    with prepared_model(target, ADD) as model, launcher.launch(model, ADD, run) as execution:
         execution.expect_missed("a deadline that passes while waiting for fences")
 
 

@@ -64,10 +64,7 @@ def known_bytes_need_not_be_sent(target: Target, recorder: CheckRecorder) -> Non
 @check("NNHAL-21")
 def memory_is_written_in_any_order(target: Target, recorder: CheckRecorder) -> None:
     """Check writes in any order, reads of a window, and accesses out of bounds."""
-    answer, created = target.create_memory(12)
-    recorder.expect(created is not None, "MemoryService.Create", "NONE", answer)
-    assert created is not None
-    handle = created.memory
+    handle = recorder.require_response(target.create_memory(12), "MemoryService.Create").memory
     for offset, piece in ((8, b"cccc"), (0, b"aaaa"), (4, b"bbbb")):
         recorder.expect_status(target.upload(handle, piece, offset), f"an upload of 4 bytes at {offset}")
     got = target.read_memory(handle)

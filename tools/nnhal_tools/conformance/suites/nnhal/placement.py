@@ -52,8 +52,7 @@ def performance_of_supported_types(target: Target, recorder: CheckRecorder) -> N
 
     A type that is missing counts as infinitely slow, so that no client would use the operation.
     """
-    answer, capabilities = target.call("Device.GetCapabilities")
-    recorder.expect(capabilities is not None, "getCapabilities", "NONE", answer)
+    capabilities = recorder.require_response(target.call("Device.GetCapabilities"), "getCapabilities")
     listed = {int(entry.type) for entry in capabilities.operand_performance}
     for case in builtin.cases():
         model = case.model()
