@@ -1,15 +1,12 @@
-"""Table of ids, and its copy in the documentation."""
+"""Table of ids."""
 
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
-from nnhal_tools.conformance import ids, registry, suites
+from nnhal_tools.conformance import registry, suites
 from nnhal_tools.conformance.check import CheckFailed, Skipped
-from nnhal_tools.conformance.ids import BEGIN, CHECKS, END, SUITES, validate_id, with_table
-
-DOCUMENT = Path(__file__).parents[3] / "docs" / "conformance.md"
+from nnhal_tools.conformance.ids import CHECKS, SUITES, validate_id
 
 COUNTS = {
     **{"COM": 3, "PREP": 6, "BASIC": 11, "GEN": 35, "VALMODEL": 25, "VALREQ": 11, "BURST": 5, "CACHE": 31},
@@ -42,20 +39,3 @@ def test_checks_have_known_suites_and_unique_names() -> None:
     assert {check.suite for check in registry.DEVICE_CHECKS} | set(registry.VECTOR_CHECKS) <= set(SUITES)
     names = [check.name for check in registry.DEVICE_CHECKS]
     assert len(set(names)) == len(names)
-
-
-def test_document_has_the_current_table() -> None:
-    document = DOCUMENT.read_text("utf-8")
-    assert with_table(document) == document, f"run: python -m nnhal_tools.conformance.ids --write {DOCUMENT.name}"
-
-
-def test_table_replaces_the_text_between_the_markers(tmp_path: Path) -> None:
-    path = tmp_path / "document.md"
-    path.write_text(f"before\n{BEGIN}\noutdated text\n{END}\nafter\n")
-    ids.main(["--write", str(path)])
-    text = path.read_text()
-    assert text.startswith("before\n") and text.endswith("\nafter\n")
-    assert "outdated text" not in text
-    assert "| VALMODEL-18 | an operand is removed without renumbering the others |" in text
-    with pytest.raises(ValueError, match="lacks"):
-        with_table("no markers")

@@ -6,13 +6,13 @@ name is a module of this package, whose `generate()` returns the documents.
 
 import argparse
 from importlib import import_module
+from pkgutil import iter_modules
 
+import tools.dev.documents
 from tools.dev.documents.markdown import COMMAND, Documents, stale, write
 
-NAMES = (
-    *("contract", "fidelity", "limits", "litert", "native_types", "ndk", "ndk_sources", "operation_arguments"),
-    *("operations", "rules", "settings", "tflite"),
-)
+HELPERS = ("__main__", "error_message", "markdown")
+NAMES = [module.name for module in iter_modules(tools.dev.documents.__path__) if module.name not in HELPERS]
 
 
 def generate(name: str) -> Documents:
