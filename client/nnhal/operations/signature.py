@@ -5,7 +5,6 @@ A signature is written as text that reads like the HAL's documentation:
     signature(
         OperationType.SOFTMAX,
         inputs="input:T beta:S [axis]",
-        outputs="output:T",
         types='''
             T                           S
             TENSOR_FLOAT32              FLOAT32
@@ -21,6 +20,7 @@ A signature is written as text that reads like the HAL's documentation:
 - `name:T+` is one or more arguments: `name0`, `name1`, ...
 - `name:SHAPE` is a TENSOR_INT32 whose elements describe dimensions, for example axes, paddings or a shape.
 - `name:T?` may be omitted: NO_VALUE in the model, or hasNoValue in the request.
+- `outputs` is by default `output:T`, one output whose type is that of column T.
 - A row of `types` is one allowed combination. `A|B` in a cell means either of them.
 - `ranks` are checked only where the rank is known.
 - `quantization` gives the scale and zero point of outputs, where the operation leaves no choice.
@@ -305,7 +305,7 @@ def signature(
     type_: OperationType,
     *,
     inputs: str | Mapping[str, str],
-    outputs: str,
+    outputs: str = "output:T",
     types: str = "",
     ranks: Mapping[str, Rank] | None = None,
     checks: Sequence[Check] = (),

@@ -7,7 +7,6 @@ from nnhal.types import OperationType
 signature(
     OperationType.CONCATENATION,
     inputs="input:T+ axis",
-    outputs="output:T",
     types=FLOATS_QUANT8,
     ranks={"input": (1, 4)},
 )
@@ -23,7 +22,6 @@ signature(
 signature(
     OperationType.PACK,
     inputs="axis input:T+",
-    outputs="output:T",
     types=FLOATS_INT32_QUANT8,
     checks=[rank_difference(1)],
     scale_checks=[same_quantization()],
@@ -33,7 +31,6 @@ signature(
 signature(
     OperationType.TILE,
     inputs="input:T multiples:SHAPE",
-    outputs="output:T",
     types=FLOATS_INT32_QUANT8,
     quantization="input",
 )

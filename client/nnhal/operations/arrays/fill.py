@@ -6,7 +6,6 @@ from nnhal.types import OperationType
 signature(
     OperationType.FILL,
     inputs="dims:SHAPE value:S",
-    outputs="output:T",
     types="""
         S        T
         FLOAT32  TENSOR_FLOAT32

@@ -6,7 +6,6 @@ from nnhal.types import OperationType
 signature(
     OperationType.EMBEDDING_LOOKUP,
     inputs="lookups:TENSOR_INT32 values:T",
-    outputs="output:T",
     types=FLOATS_INT32_QUANT8,
     quantization="values",
 )

@@ -7,7 +7,6 @@ from nnhal.types import OperationType
 signature(
     OperationType.PAD,
     inputs="input:T paddings:SHAPE",
-    outputs="output:T",
     types=FLOATS_QUANT8,
     ranks={"input": (1, 4)},
     quantization="input",
@@ -16,7 +15,6 @@ signature(
 signature(
     OperationType.PAD_V2,
     inputs="input:T paddings:SHAPE pad_value:S",
-    outputs="output:T",
     types="""
         T                           S
         TENSOR_FLOAT32              FLOAT32
@@ -42,7 +40,6 @@ def _check_paddings_shape(arguments: Arguments) -> str | None:
 signature(
     OperationType.MIRROR_PAD,
     inputs="input:T paddings:SHAPE mode",
-    outputs="output:T",
     types=FLOATS_INT32_QUANT8,
     ranks={"paddings": 2},
     checks=[_check_paddings_shape, rank_difference(0)],

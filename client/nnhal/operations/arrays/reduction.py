@@ -11,7 +11,6 @@ _BOOL = """
 signature(
     OperationType.MEAN,
     inputs="input:T axes:SHAPE keep_dims",
-    outputs="output:T",
     types=FLOATS_QUANT8,
     ranks={"input": (1, 4)},
     quantization="input",
@@ -28,7 +27,6 @@ for _type, _types in {
     signature(
         _type,
         inputs="input:T axes:SHAPE keep_dims:BOOL",
-        outputs="output:T",
         types=_types,
         ranks={"input": (1, 4)},
         quantization="input" if _types is FLOATS_QUANT8 else None,

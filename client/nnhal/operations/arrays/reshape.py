@@ -6,7 +6,6 @@ from nnhal.types import OperationType
 signature(
     OperationType.RESHAPE,
     inputs="input:T shape:SHAPE",
-    outputs="output:T",
     types=FLOATS_INT32_QUANT8,
     ranks={"input": (1, 4)},
     quantization="input",
@@ -15,7 +14,6 @@ signature(
 signature(
     OperationType.EXPAND_DIMS,
     inputs="input:T axis",
-    outputs="output:T",
     types=FLOATS_INT32_QUANT8,
     quantization="input",
 )
@@ -24,7 +22,6 @@ for _type, _axes in ((OperationType.SQUEEZE, "axes"), (OperationType.TRANSPOSE, 
     signature(
         _type,
         inputs=f"input:T {_axes}:SHAPE?",
-        outputs="output:T",
         types=FLOATS_QUANT8,
         ranks={"input": (1, 4)},
         quantization="input",

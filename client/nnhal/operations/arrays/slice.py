@@ -16,7 +16,6 @@ def _check_single_axis(arguments: Arguments) -> str | None:
 signature(
     OperationType.SLICE,
     inputs="input:T begin:SHAPE size:SHAPE",
-    outputs="output:T",
     types=FLOATS_INT32_QUANT8,
     quantization="input",
 )
@@ -24,7 +23,6 @@ signature(
 signature(
     OperationType.STRIDED_SLICE,
     inputs="input:T begin:SHAPE end:SHAPE strides:SHAPE begin_mask end_mask shrink_axis_mask",
-    outputs="output:T",
     types=FLOATS_QUANT8,
     ranks={"input": (1, 4)},
     quantization="input",
@@ -33,7 +31,6 @@ signature(
 signature(
     OperationType.GATHER,
     inputs="input:T axis indices:TENSOR_INT32",
-    outputs="output:T",
     types=FLOATS_INT32_QUANT8,
     quantization="input",
 )
@@ -41,7 +38,6 @@ signature(
 signature(
     OperationType.REVERSE,
     inputs="input:T axis:SHAPE",
-    outputs="output:T",
     types=FLOATS_INT32_QUANT8,
     ranks={"axis": 1},
     checks=[_check_single_axis, rank_difference(0)],

@@ -10,7 +10,6 @@ for _type in (OperationType.DEPTH_TO_SPACE, OperationType.SPACE_TO_DEPTH):
     signature(
         _type,
         inputs="input:T block_size [layout:BOOL]",
-        outputs="output:T",
         types=FLOATS_QUANT8,
         quantization="input",
         batchwise=True,
@@ -19,7 +18,6 @@ for _type in (OperationType.DEPTH_TO_SPACE, OperationType.SPACE_TO_DEPTH):
 signature(
     OperationType.BATCH_TO_SPACE_ND,
     inputs="input:T block_size:SHAPE [layout:BOOL]",
-    outputs="output:T",
     types=FLOATS_QUANT8,
     quantization="input",
 )
@@ -27,7 +25,6 @@ signature(
 signature(
     OperationType.SPACE_TO_BATCH_ND,
     inputs="input:T block_size:SHAPE paddings:SHAPE [layout:BOOL]",
-    outputs="output:T",
     types=FLOATS_QUANT8,
     quantization="input",
 )
@@ -35,7 +32,6 @@ signature(
 signature(
     OperationType.CHANNEL_SHUFFLE,
     inputs="input:T num_groups axis",
-    outputs="output:T",
     types=FLOATS_QUANT8,
     ranks={"input": (1, 4)},
     quantization="input",

@@ -24,26 +24,24 @@ for _type, _quantization in _QUANTIZATION.items():
     signature(
         _type,
         inputs="input:T",
-        outputs="output:T",
         types=FLOATS_QUANT8,
         ranks={"input": (1, 4)},
         quantization=_quantization,
         elementwise=True,
     )
 
-signature(OperationType.HARD_SWISH, inputs="input:T", outputs="output:T", types=FLOATS_QUANT8, elementwise=True)
+signature(OperationType.HARD_SWISH, inputs="input:T", types=FLOATS_QUANT8, elementwise=True)
 
-signature(OperationType.ELU, inputs="input:T alpha:S", outputs="output:T", types=FLOATS_WITH_SCALARS, elementwise=True)
+signature(OperationType.ELU, inputs="input:T alpha:S", types=FLOATS_WITH_SCALARS, elementwise=True)
 
-signature(OperationType.PRELU, inputs="input:T alpha:T", outputs="output:T", types=FLOATS_QUANT8, elementwise=True)
+signature(OperationType.PRELU, inputs="input:T alpha:T", types=FLOATS_QUANT8, elementwise=True)
 
 signature(
     OperationType.SOFTMAX,
     inputs="input:T beta:S [axis]",
-    outputs="output:T",
     types=FLOATS_WITH_SCALARS + "TENSOR_QUANT8_ASYMM|TENSOR_QUANT8_ASYMM_SIGNED FLOAT32",
     ranks={"input": (1, 4)},
     quantization=UNIT_RANGE,
 )
 
-signature(OperationType.LOG_SOFTMAX, inputs="logits:T beta:S axis", outputs="output:T", types=FLOATS_WITH_SCALARS)
+signature(OperationType.LOG_SOFTMAX, inputs="logits:T beta:S axis", types=FLOATS_WITH_SCALARS)

@@ -23,7 +23,6 @@ for _type in (OperationType.ADD, OperationType.SUB):
     signature(
         _type,
         inputs="input0:T input1:T activation",
-        outputs="output:T",
         types=FLOATS_INT32_QUANT8,
         ranks=_RANKS,
         elementwise=True,
@@ -32,7 +31,6 @@ for _type in (OperationType.ADD, OperationType.SUB):
 signature(
     OperationType.MUL,
     inputs="input0:T input1:T activation",
-    outputs="output:T",
     types=FLOATS_INT32_QUANT8,
     ranks=_RANKS,
     scale_checks=[_check_output_scale],
@@ -42,19 +40,17 @@ signature(
 signature(
     OperationType.DIV,
     inputs="dividend:T divisor:T activation",
-    outputs="output:T",
     types=FLOATS_INT32,
     ranks={"dividend": (1, 4), "divisor": (1, 4)},
     elementwise=True,
 )
 
 for _type in (OperationType.MAXIMUM, OperationType.MINIMUM):
-    signature(_type, inputs="input0:T input1:T", outputs="output:T", types=FLOATS_INT32_QUANT8, elementwise=True)
+    signature(_type, inputs="input0:T input1:T", types=FLOATS_INT32_QUANT8, elementwise=True)
 
 signature(
     OperationType.POW,
     inputs="base:T exponent:T",
-    outputs="output:T",
     types=FLOATS,
     elementwise=True,
 )

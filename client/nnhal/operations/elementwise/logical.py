@@ -11,7 +11,6 @@ signature(OperationType.LOGICAL_NOT, inputs="input:TENSOR_BOOL8", outputs="outpu
 signature(
     OperationType.SELECT,
     inputs="condition:TENSOR_BOOL8 if_true:T if_false:T",
-    outputs="output:T",
     types=FLOATS_INT32_QUANT8,
     elementwise=True,
 )

@@ -21,7 +21,6 @@ def _check_sizes(arguments: Arguments) -> str | None:
 signature(
     OperationType.FULLY_CONNECTED,
     inputs="input:T weights:T bias:B activation",
-    outputs="output:T",
     types="""
         T                           B
         TENSOR_FLOAT32              TENSOR_FLOAT32
@@ -37,7 +36,6 @@ signature(
 signature(
     OperationType.BATCH_MATMUL,
     inputs="x:T y:T adj_x:BOOL adj_y:BOOL",
-    outputs="output:T",
     types="""
         T
         TENSOR_FLOAT32

@@ -6,7 +6,6 @@ from nnhal.types import OperationType
 signature(
     OperationType.L2_NORMALIZATION,
     inputs="input:T [axis]",
-    outputs="output:T",
     types=FLOATS_QUANT8,
     ranks={"input": (1, 4)},
     quantization=SIGNED_UNIT_RANGE,
@@ -15,7 +14,6 @@ signature(
 signature(
     OperationType.LOCAL_RESPONSE_NORMALIZATION,
     inputs="input:T radius bias:S alpha:S beta:S [axis]",
-    outputs="output:T",
     types=FLOATS_WITH_SCALARS,
     ranks={"input": (1, 4)},
 )
@@ -23,7 +21,6 @@ signature(
 signature(
     OperationType.INSTANCE_NORMALIZATION,
     inputs="input:T gamma:S beta:S epsilon:S layout:BOOL",
-    outputs="output:T",
     types=FLOATS_WITH_SCALARS,
     batchwise=True,
 )

@@ -11,12 +11,11 @@ _FORMS = {
 
 
 for _type in (OperationType.AVERAGE_POOL_2D, OperationType.MAX_POOL_2D):
-    signature(_type, inputs=_FORMS, outputs="output:T", types=FLOATS_QUANT8, quantization="input", batchwise=True)
+    signature(_type, inputs=_FORMS, types=FLOATS_QUANT8, quantization="input", batchwise=True)
 
 signature(
     OperationType.L2_POOL_2D,
     inputs=_FORMS,
-    outputs="output:T",
     types=FLOATS,
     batchwise=True,
 )

@@ -22,7 +22,6 @@ for _type, _layout in (
             "by size": f"input:T output_width output_height {_layout} {_FLAGS}",
             "by factor": f"input:T width_scale:S height_scale:S {_layout} {_FLAGS}",
         },
-        outputs="output:T",
         types=_TYPES,
         quantization="input",
         batchwise=True,

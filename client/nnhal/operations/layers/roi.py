@@ -14,11 +14,10 @@ _REGIONS = "input:T rois:R batch_index:TENSOR_INT32 output_height output_width h
 signature(
     OperationType.ROI_ALIGN,
     inputs=f"{_REGIONS} height_sampling_ratio width_sampling_ratio layout:BOOL",
-    outputs="output:T",
     types=_TYPES,
 )
 
-signature(OperationType.ROI_POOLING, inputs=f"{_REGIONS} layout:BOOL", outputs="output:T", types=_TYPES)
+signature(OperationType.ROI_POOLING, inputs=f"{_REGIONS} layout:BOOL", types=_TYPES)
 
 signature(
     OperationType.HEATMAP_MAX_KEYPOINT,

@@ -12,7 +12,6 @@ signature(
         "explicit padding": f"input:T filter:F bias:B {PADDING} {_OPTIONS}",
         "implicit padding": f"input:T filter:F bias:B output_shape:SHAPE padding_scheme {_OPTIONS}",
     },
-    outputs="output:T",
     types=CONVOLUTION_TYPES,
     checks=[filter_channel_dimension(0)],
 )
