@@ -11,6 +11,7 @@ from nnhal_tools.conformance.device.options import RunOptions
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.vectors.case import Case
 from nnhal_tools.conformance.vectors.requests import case_request
+from nnhal_tools.tables import make_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -73,14 +74,10 @@ def measure_times(target: Target, cases: Iterable[Case]) -> list[CaseTiming]:
 
 def support_table(support: Mapping[str, Counter[str]]) -> "Table":
     """Return a row for each operation, and a column for each backend."""
-    from rich.table import Table
-
     names = sorted(
         {backend for counts in support.values() for backend in counts}, key=lambda name: (name == NO_BACKEND, name)
     )
-    table = Table("operation")
-    for name in ("total", *names):
-        table.add_column(name, justify="right")
+    table = make_table("operation", "total", *names, right=("total", *names))
     for operation, counts in support.items():
         table.add_row(operation, str(counts.total()), *(str(counts[name] or "") for name in names))
     return table
@@ -88,15 +85,11 @@ def support_table(support: Mapping[str, Counter[str]]) -> "Table":
 
 def timing_table(timings: Sequence[CaseTiming]) -> "Table":
     """Return a row for each operation: the number of vectors with only it, their median time, and the slowest one."""
-    from rich.table import Table
-
     groups: dict[str, list[CaseTiming]] = defaultdict(list)
     for timing in timings:
         groups[timing.operations[0] if len(timing.operations) == 1 else "several operations"].append(timing)
-    table = Table("operation", "backends")
-    for heading in ("vectors", "median µs", "slowest µs"):
-        table.add_column(heading, justify="right")
-    table.add_column("slowest vector")
+    figures = ("vectors", "median µs", "slowest µs")
+    table = make_table("operation", "backends", *figures, "slowest vector", right=figures)
     for operation, group in sorted(groups.items()):
         backends = ", ".join(dict.fromkeys(backend for timing in group for backend in timing.backends))
         middle = median(timing.device_us for timing in group)

@@ -1,6 +1,6 @@
 """Mutation of an operand's type to one that its operation does not support (VALMODEL-13; checklist 4.4 and 4.5)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -10,7 +10,8 @@ from nnhal.v1 import types_pb2
 from nnhal_tools.conformance.mutations import Edit, ValidModel, mutation
 from nnhal_tools.conformance.mutations.operand import SCALARS
 
-_UNQUANTIZED = (T.TENSOR_BOOL8, T.TENSOR_FLOAT16, T.TENSOR_FLOAT32)
+_UNADAPTED = (T.TENSOR_QUANT8_ASYMM_SIGNED, T.SUBGRAPH)
+"""Types with which no other field changes."""
 _QUANTIZED = (T.TENSOR_QUANT8_ASYMM, T.TENSOR_QUANT8_SYMM, T.TENSOR_QUANT16_ASYMM, T.TENSOR_QUANT16_SYMM)
 _FLOATS = frozenset({T.TENSOR_FLOAT16, T.TENSOR_FLOAT32})
 _ASYMM = frozenset({T.TENSOR_QUANT8_ASYMM, T.TENSOR_QUANT8_ASYMM_SIGNED})
@@ -79,40 +80,14 @@ def _exempt_types(model: ValidModel, operand: int) -> frozenset[T]:
 def _set_type(model: types_pb2.Model, *, operand: int, type_: T) -> None:
     message = model.main.operands[operand]
     message.type = int(type_)  # type: ignore[assignment]
-    if adapt := _ADAPTATIONS.get(type_):
-        adapt(message)
-
-
-def _to_scalar(operand: types_pb2.Operand) -> None:
-    operand.dimensions[:] = []
-    operand.scale, operand.zero_point = 0.0, 0
-
-
-def _to_unquantized(operand: types_pb2.Operand) -> None:
-    _make_tensor(operand)
-    operand.scale, operand.zero_point = 0.0, 0
-
-
-def _to_int32(operand: types_pb2.Operand) -> None:
-    _make_tensor(operand)
-    operand.zero_point = 0
-
-
-def _to_quantized(operand: types_pb2.Operand) -> None:
-    _make_tensor(operand)
-    operand.scale = operand.scale or 1.0
-
-
-def _make_tensor(operand: types_pb2.Operand) -> None:
-    operand.dimensions[:] = list(operand.dimensions) or [1]
-
-
-_ADAPTATIONS: dict[T, Callable[[types_pb2.Operand], None]] = {
-    **dict.fromkeys(SCALARS, _to_scalar),
-    **dict.fromkeys(_UNQUANTIZED, _to_unquantized),
-    # Its parameters stay absent: the vendor test suite intends to set them, but assigns to an unset optional.
-    T.TENSOR_QUANT8_SYMM_PER_CHANNEL: _to_unquantized,
-    T.TENSOR_INT32: _to_int32,
-    **dict.fromkeys(_QUANTIZED, _to_quantized),
-}
-"""Changes that go with a type. TENSOR_QUANT8_ASYMM_SIGNED and SUBGRAPH change nothing else."""
+    if type_ in _UNADAPTED:
+        return
+    message.dimensions[:] = [] if type_ in SCALARS else list(message.dimensions) or [1]
+    if type_ in _QUANTIZED:
+        message.scale = message.scale or 1.0
+        return
+    message.zero_point = 0
+    # The parameters of TENSOR_QUANT8_SYMM_PER_CHANNEL stay absent: the vendor test suite intends to set them, but
+    # assigns to an unset optional.
+    if type_ != T.TENSOR_INT32:
+        message.scale = 0.0

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from nnhal.types import BackendInfo, BackendState
 from nnhal_tools.conformance.check import Result, Status
 from nnhal_tools.conformance.run_info import RunInfo
+from nnhal_tools.tables import counted
 
 NEUTRAL = "ADD"
 NEUTRAL_VARIATION = "all_inputs_as_internal"
@@ -34,11 +35,6 @@ def counts_line(counts: Counts) -> str:
     if counts[Status.UNSUPPORTED]:
         statuses.append(Status.UNSUPPORTED)
     return ", ".join(f"{counts[status]} {status}" for status in statuses)
-
-
-def count_of(number: int, noun: str) -> str:
-    """Return a number with a noun in the singular or plural."""
-    return f"{number} {noun}{'s' if number != 1 else ''}"
 
 
 def counted_operations(result: Result) -> list[str]:
@@ -80,7 +76,7 @@ class BackendShare:
 
     def describe(self, total: int) -> str:
         """Return how many of a number of operations the backend ran itself."""
-        return f"ran {len(self.operations)} of {count_of(total, 'operation')}"
+        return f"ran {len(self.operations)} of {counted(total, 'operation')}"
 
     def describe_paths(self) -> str:
         """Return how many operations the backend ran on each path, for example "SYNC 2, BURST 1"."""
@@ -114,10 +110,10 @@ def backend_warnings(results: Sequence[Result], info: RunInfo) -> list[str]:
     """Return what a summary of passed results hides: backends that failed, and plug-ins that ran almost nothing."""
     faults = Counter(fault for result in results for fault in result.faults)
     lines = [
-        f"FAILED {fault} ({count_of(count, 'result')}; others took over)" for fault, count in faults.most_common(_SHOWN)
+        f"FAILED {fault} ({counted(count, 'result')}; others took over)" for fault, count in faults.most_common(_SHOWN)
     ]
     if len(faults) > _SHOWN:
-        lines.append(f"FAILED {count_of(len(faults) - _SHOWN, 'other fault')} of backends")
+        lines.append(f"FAILED {counted(len(faults) - _SHOWN, 'other fault')} of backends")
     total = len(by_operation(results))
     for share in by_backend(results, info):
         if share.backend.origin not in ("", _BUILT_IN) and len(share.operations) < total * _LITTLE:

@@ -11,9 +11,9 @@ from nnhal_tools.conformance.report.counts import (
     by_backend,
     by_operation,
     by_suite,
-    count_of,
 )
 from nnhal_tools.conformance.run_info import RunInfo
+from nnhal_tools.tables import counted
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -35,9 +35,9 @@ def summary_tables(results: Sequence[Result], info: RunInfo) -> "list[Table]":
     if not_all_passed:
         tables.append(_table("operation", not_all_passed))
         if others := len(operations) - len(not_all_passed):
-            tables[-1].caption = f"All results of {count_of(others, 'other operation')} passed."
+            tables[-1].caption = f"All results of {counted(others, 'other operation')} passed."
     elif operations:
-        tables[-1].caption = f"All results of all {count_of(len(operations), 'operation')} passed."
+        tables[-1].caption = f"All results of all {counted(len(operations), 'operation')} passed."
     if shares := by_backend(results, info):  # or else an author takes the operations of other backends for their own
         tables.append(_backend_table(shares, len(operations)))
         tables += _path_tables(shares)

@@ -1,9 +1,10 @@
 """Preparations in progress when a process ends (RESIL-01 to -03), and what is left in the cache (RESIL-16 to -18)."""
 
 import secrets
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 from nnhal.types import ErrorStatus
 from nnhal.v1 import device_pb2, types_pb2
@@ -239,23 +240,8 @@ def saving_in_files(target: Target, recorder: CheckRecorder) -> None:
     with outage(target, recorder, SAVE, _several("saving in files", work)) as service:
         for folder, entry in entries.values():
             with folder.for_session(service.fresh) as reopened:
-                _expect_sound_files(recorder, service.fresh, reopened, names, entry)
-
-
-def _expect_sound_files(
-    recorder: CheckRecorder, fresh: Target, folder: CacheFolder, names: Sequence[Sequence[str]], entry: CachedChain
-) -> None:
-    """Check that files are a HIT with right outputs, or a MISS with a reason, and that they can be written again."""
-    id_ = ENTRIES if entry.saved else INTERRUPTED
-    with _opened(folder, names, entry):
-        if _is_hit(recorder, id_, fresh, entry, "files"):
-            return
-    with _opened(folder, names, entry):
-        if not _save_again(recorder, id_, fresh, entry):
-            return
-    with _opened(folder, names, entry):
-        again = _is_hit(recorder, id_, fresh, entry, "files that were written again")
-        recorder.expect(again, "prepareModelFromCache of files that were written again", "HIT", "MISS", check=id_)
+                opened = partial(_opened, reopened, names, entry)
+                _expect_sound_entry(recorder, service.fresh, entry, "files", opened)
 
 
 @contextmanager
@@ -281,17 +267,38 @@ def _save_again(recorder: CheckRecorder, id_: str, fresh: Target, entry: CachedC
 
 
 def _expect_sound(recorder: CheckRecorder, fresh: Target, entries: Sequence[CachedChain]) -> None:
-    """Check that each entry is a HIT with right outputs, or a MISS with a reason, and that it can be saved again."""
+    """Check each entry, and that none was damaged."""
     client = CacheClient(fresh)
     damaged = client.damaged_count()
     for entry in entries:
-        id_ = ENTRIES if entry.saved else INTERRUPTED
         situation = "a model saved" if entry.saved else "a model whose saving was interrupted"
-        if not _is_hit(recorder, id_, fresh, entry, situation) and _save_again(recorder, id_, fresh, entry):
-            again = _is_hit(recorder, id_, fresh, entry, f"{situation}, and saved again")
-            recorder.expect(again, f"prepareModelFromCache of {situation}, and saved again", "HIT", "MISS", check=id_)
+        _expect_sound_entry(recorder, fresh, entry, situation)
     count = client.damaged_count() - damaged
     recorder.expect(count == 0, "entries that were in use when a process ended", "none damaged", count, check=DAMAGED)
+
+
+def _expect_sound_entry(
+    recorder: CheckRecorder,
+    fresh: Target,
+    entry: CachedChain,
+    situation: str,
+    opened: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> None:
+    """Check that an entry is a HIT with right outputs, or a MISS with a reason, and that it can be saved again.
+
+    `opened`: opens the files of the entry, for each preparation.
+    """
+    id_ = ENTRIES if entry.saved else INTERRUPTED
+    with opened():
+        if _is_hit(recorder, id_, fresh, entry, situation):
+            return
+    with opened():
+        if not _save_again(recorder, id_, fresh, entry):
+            return
+    situation += ", and saved again"
+    with opened():
+        again = _is_hit(recorder, id_, fresh, entry, situation)
+        recorder.expect(again, f"prepareModelFromCache of {situation}", "HIT", "MISS", check=id_)
 
 
 def _is_hit(recorder: CheckRecorder, id_: str, fresh: Target, entry: CachedChain, situation: str) -> bool:
