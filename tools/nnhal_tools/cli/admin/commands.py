@@ -125,8 +125,8 @@ def end_session(
 @snapshot_command(admin, "models")
 def models(console: "Console", snapshot: dict[str, Any]) -> None:
     """List the prepared models, with their partitions, and why backends of higher preference do not run them."""
-    headings = ("model", "digest", "name", "backends", "priority", "cached")
-    headings += ("uses", "best", "longest", "memory", "drift")
+    headings = ["model", "digest", "name", "backends", "priority", "cached"]
+    headings += ["uses", "best", "longest", "memory", "drift"]
     print_text(console, counted(len(snapshot["models"]), "prepared model"))
     _print_rows(console, headings, cells(snapshot["models"], headings, snapshot["at"]))
     for each in snapshot["models"]:
