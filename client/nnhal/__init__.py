@@ -76,26 +76,18 @@ __all__ = [
 ]
 
 _SUBMODULES = {"aio", "tflite", "types"}
-_MODULES = {
-    "BackendInfo": "nnhal.types",
-    "Buffer": "nnhal.client.sync.buffer",
-    "DeadObjectError": "nnhal.errors",
-    "Device": "nnhal.client.sync.device",
-    "Fleet": "nnhal.client.replicas.sync.fleet",
-    "HalError": "nnhal.errors",
-    "Model": "nnhal.types",
-    "ModelBuilder": "nnhal.builder",
-    "Operand": "nnhal.types",
-    "PartitionedModel": "nnhal.client.sync.device",
-    "Preparation": "nnhal.client.sync.device",
-    "PreparedModel": "nnhal.client.sync.device",
-    "ReplicatedModel": "nnhal.client.replicas.sync.replicated_model",
-    "SessionLostError": "nnhal.errors",
-    "TensorInfo": "nnhal.client.core.arrays",
-    "__version__": "nnhal.version",
-    "connect": "nnhal.client.sync.device",
-    "load": "nnhal.client.sync.device",
+_NAMES = {
+    "nnhal.builder": ("ModelBuilder",),
+    "nnhal.client.core.arrays": ("TensorInfo",),
+    "nnhal.client.replicas.sync.fleet": ("Fleet",),
+    "nnhal.client.replicas.sync.replicated_model": ("ReplicatedModel",),
+    "nnhal.client.sync.buffer": ("Buffer",),
+    "nnhal.client.sync.device": ("Device", "PartitionedModel", "Preparation", "PreparedModel", "connect", "load"),
+    "nnhal.errors": ("DeadObjectError", "HalError", "SessionLostError"),
+    "nnhal.types": ("BackendInfo", "Model", "Operand"),
+    "nnhal.version": ("__version__",),
 }
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
 """Module of each public name, apart from submodules and enumerations."""
 
 
