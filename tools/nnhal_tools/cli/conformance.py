@@ -295,7 +295,8 @@ def _show_table(
     json_path: Path | None,
 ) -> None:
     """Show the table of the modes SUPPORT and PERF, and write its figures as JSON if there is a path."""
-    from nnhal_tools.conformance import report, support_and_perf
+    from nnhal_tools.conformance import support_and_perf
+    from nnhal_tools.conformance.report.json_report import write_figures
 
     with config.open() as target, show_status(f"{mode}: {len(cases)} vectors"):
         if mode is Mode.SUPPORT:
@@ -306,7 +307,7 @@ def _show_table(
             timings = support_and_perf.measure_times(target, cases)
             figures = [asdict(timing) for timing in timings]
             table = support_and_perf.timing_table(timings)
-    write_file(json_path, report.write_figures, info, mode, figures)
+    write_file(json_path, write_figures, info, mode, figures)
     print_text(console, info.describe())
     print_table(console, table)
 
@@ -400,13 +401,17 @@ def _report(
     junit: Path | None,
     html: Path | None,
 ) -> None:
-    from nnhal_tools.conformance import report
+    from nnhal_tools.conformance.report.counts import backend_warnings, summary_line
+    from nnhal_tools.conformance.report.html_report import write_html
+    from nnhal_tools.conformance.report.json_report import write_json
+    from nnhal_tools.conformance.report.junit_report import write_junit
+    from nnhal_tools.conformance.report.terminal_tables import summary_tables
 
-    for path, write in ((json, report.write_json), (junit, report.write_junit), (html, report.write_html)):
+    for path, write in ((json, write_json), (junit, write_junit), (html, write_html)):
         write_file(path, write, info, results)
     print_text(console, info.describe())
-    for table in report.summary_tables(results, info):
+    for table in summary_tables(results, info):
         print_table(console, table)
-    for line in report.backend_warnings(results, info):
+    for line in backend_warnings(results, info):
         print_text(console, line)
-    console.print(report.summary_line(results))
+    console.print(summary_line(results))

@@ -15,9 +15,10 @@ from nnhal_tools.conformance.check import CheckFailed, CheckRecorder, Status
 from nnhal_tools.conformance.device.options import RunOptions
 from nnhal_tools.conformance.device.results import OK, ExecutionOutcome, PathStep
 from nnhal_tools.conformance.device.target import Target
-from nnhal_tools.conformance.paths import ALL, CALLS, DEFAULT_PATHS, LOCAL_PATHS, PATHS, check_steps, select_paths
+from nnhal_tools.conformance.paths import ALL, CALLS, DEFAULT_PATHS, LOCAL_PATHS, PATHS, select_paths
 from nnhal_tools.conformance.paths.burst import memory_identifiers
 from nnhal_tools.conformance.paths.fenced import ERROR, launch, wait_for_fence
+from nnhal_tools.conformance.paths.path import check_steps
 from nnhal_tools.conformance.paths.staged import STALE_BYTE, staged_request
 from nnhal_tools.conformance.runner import TargetConfig, plan_tasks, run_tasks
 from nnhal_tools.conformance.suites.extra.fences import create_fence, signal_fence

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image, ImageStat
 
 from nnhal_tools.conformance.check import Result, Status
-from nnhal_tools.conformance.report import write_html
+from nnhal_tools.conformance.report.html_report import write_html
 from tests.tools.browser import needs_chromium, run_chromium
 from tests.tools.conformance.report.sample_results import INFO, RESULTS_ON_PATHS
 

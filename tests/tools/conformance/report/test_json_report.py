@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from nnhal_tools.conformance.report import write_figures, write_json
+from nnhal_tools.conformance.report.json_report import write_figures, write_json
 from tests.tools.conformance.report.sample_results import INFO, RESULTS, RESULTS_ON_PATHS
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from xml.etree import ElementTree
 
-from nnhal_tools.conformance.report import write_junit
+from nnhal_tools.conformance.report.junit_report import write_junit
 from tests.tools.conformance.report.sample_results import FAILED, INFO, PASSED, RESULTS, RESULTS_ON_PATHS, make_result
 
 

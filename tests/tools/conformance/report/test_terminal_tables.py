@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.table import Table
 
-from nnhal_tools.conformance.report import summary_tables
+from nnhal_tools.conformance.report.terminal_tables import summary_tables
 from tests.tools.conformance.report.sample_results import FAILED, INFO, PASSED, RESULTS, RESULTS_ON_PATHS, make_result
 
 

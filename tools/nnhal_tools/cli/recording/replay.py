@@ -152,7 +152,7 @@ def _report(
     summaries: "Collection[ModelSummary]",
     paths: tuple[Path | None, Path | None, Path | None],
 ) -> None:
-    from nnhal_tools.conformance.report import write_junit
+    from nnhal_tools.conformance.report.junit_report import write_junit
     from nnhal_tools.replay.report import summary_table, write_html, write_json
     from nnhal_tools.replay.summary import results
 

@@ -13,7 +13,8 @@ from nnhal_tools.conformance.device.calls import collect_preparation
 from nnhal_tools.conformance.device.options import MEDIUM, PreparationOptions, RunOptions
 from nnhal_tools.conformance.device.results import AGREEMENT, CallOutcome, PreparationOutcome
 from nnhal_tools.conformance.device.target import Target
-from nnhal_tools.conformance.paths import PATHS, check_steps
+from nnhal_tools.conformance.paths import PATHS
+from nnhal_tools.conformance.paths.path import check_steps
 from nnhal_tools.conformance.registry import check
 from nnhal_tools.conformance.vectors.case import Case
 from nnhal_tools.conformance.vectors.outputs import check_outputs, check_shapes, check_timing

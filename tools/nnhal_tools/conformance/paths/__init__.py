@@ -6,7 +6,7 @@ from nnhal_tools.conformance.device.data_connection import is_data_socket_reacha
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.paths import burst, defined, fenced, local, reusable  # noqa: F401  (they register)
 from nnhal_tools.conformance.paths.buffers import with_buffers
-from nnhal_tools.conformance.paths.path import REGISTERED, ExecutionPath, check_steps
+from nnhal_tools.conformance.paths.path import REGISTERED, ExecutionPath
 
 _FAMILIES = ("SYNC", "BURST", "FENCED")
 _STREAMS = ("BURST-STREAM", "BURST-C-STREAM", "BURST-D-STREAM")
@@ -35,21 +35,6 @@ NDK_BUFFER = "NDK/BUFFER"
 NDK_PATHS = (NDK, NDK_BUFFER)
 
 ALL = "all"
-
-__all__ = [
-    "ALL",
-    "CALLS",
-    "DEFAULT_PATHS",
-    "LOCAL_PATHS",
-    "NDK",
-    "NDK_BUFFER",
-    "NDK_PATHS",
-    "PATHS",
-    "ExecutionPath",
-    "check_steps",
-    "reachable_calls",
-    "select_paths",
-]
 
 
 def reachable_calls(target: Target) -> dict[str, ExecutionPath]:

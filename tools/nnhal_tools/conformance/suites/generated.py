@@ -18,7 +18,8 @@ from nnhal_tools.conformance.device.options import PreparationOptions, RunOption
 from nnhal_tools.conformance.device.results import ExecutionOutcome
 from nnhal_tools.conformance.device.target import Target
 from nnhal_tools.conformance.ndk.trial import NdkTrial
-from nnhal_tools.conformance.paths import NDK_BUFFER, NDK_PATHS, PATHS, ExecutionPath, check_steps, select_paths
+from nnhal_tools.conformance.paths import NDK_BUFFER, NDK_PATHS, PATHS, select_paths
+from nnhal_tools.conformance.paths.path import ExecutionPath, check_steps
 from nnhal_tools.conformance.registry import new_result, vector_check
 from nnhal_tools.conformance.vectors.case import Case
 from nnhal_tools.conformance.vectors.outcome_checks import (

@@ -7,7 +7,8 @@ from nnhal_tools.conformance.check import CheckRecorder, Result, Skipped, run_ch
 from nnhal_tools.conformance.device.options import PreparationOptions, RunOptions
 from nnhal_tools.conformance.device.results import AGREEMENT, CallOutcome, ExecutionOutcome, PreparationOutcome
 from nnhal_tools.conformance.device.target import Target
-from nnhal_tools.conformance.paths import CALLS, check_steps
+from nnhal_tools.conformance.paths import CALLS
+from nnhal_tools.conformance.paths.path import check_steps
 from nnhal_tools.conformance.registry import new_result, vector_check
 from nnhal_tools.conformance.vectors.case import Case
 from nnhal_tools.conformance.vectors.outputs import check_outputs, check_shapes, check_timing

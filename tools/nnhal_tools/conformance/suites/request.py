@@ -12,7 +12,8 @@ from nnhal_tools.conformance.device.options import RunOptions
 from nnhal_tools.conformance.device.preparation_gate import query_and_prepare
 from nnhal_tools.conformance.device.results import ExecutionOutcome
 from nnhal_tools.conformance.device.target import Target
-from nnhal_tools.conformance.paths import CALLS, check_steps, select_paths
+from nnhal_tools.conformance.paths import CALLS, select_paths
+from nnhal_tools.conformance.paths.path import check_steps
 from nnhal_tools.conformance.registry import new_result, vector_check
 from nnhal_tools.conformance.vectors.case import Case
 from nnhal_tools.conformance.vectors.prepared_case import PreparedCase

@@ -16,7 +16,7 @@ from nnhal_tools.conformance.device.options import RunOptions
 from nnhal_tools.conformance.device.preparation_gate import query_and_prepare
 from nnhal_tools.conformance.device.results import CallOutcome, ExecutionOutcome
 from nnhal_tools.conformance.device.target import Target
-from nnhal_tools.conformance.paths import CALLS, check_steps
+from nnhal_tools.conformance.paths import CALLS
 from nnhal_tools.conformance.paths.buffers import (
     AllocatedBuffer,
     Roles,
@@ -24,6 +24,7 @@ from nnhal_tools.conformance.paths.buffers import (
     copy_from,
     place_in_pool,
 )
+from nnhal_tools.conformance.paths.path import check_steps
 from nnhal_tools.conformance.registry import check
 from nnhal_tools.conformance.vectors.builtin.writer import CaseGraph
 from nnhal_tools.conformance.vectors.case import Case
