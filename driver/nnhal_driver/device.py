@@ -64,7 +64,6 @@ from nnhal_driver.preparation.model_preparer import (
 from nnhal_driver.preparation.outcome import PreparationCallback, reported_launch
 from nnhal_driver.preparation.probing import PROBES, ProbeWork
 from nnhal_driver.quarantine import Probe
-from nnhal_driver.scheduling.admission import ExecutionCounts
 from nnhal_driver.scheduling.paced_check import CurrentCheck, call_check, pause_collector
 from nnhal_driver.scheduling.preparation import Check, PreparationTask
 from nnhal_driver.scheduling.scheduler import Scheduler
@@ -132,11 +131,6 @@ class Device:
             self._probes.close()  # first: they start preparations
         self._scheduler.close()
         self._close_backends()
-
-    @property
-    def execution_counts(self) -> ExecutionCounts:
-        """Numbers of executions since the start, by outcome."""
-        return self._scheduler.admission.counts
 
     @property
     def running_executions(self) -> int:

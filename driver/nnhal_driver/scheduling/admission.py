@@ -17,7 +17,6 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 
 from nnhal.errors import HalError, limit_exceeded
 from nnhal_driver.scheduling.cancellation import Cancellation
@@ -88,25 +87,6 @@ class _Group(_Use):
         self.members = self.level_ns = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutionCounts:
-    """Numbers of executions since the start, by outcome.
-
-    Attributes:
-        started: executions that got a slot.
-        refused: executions rejected on arrival because they could not be done in time.
-        expired: executions rejected in the queue because they could no longer be done in time.
-        wasted: executions that got a slot and missed their deadline all the same.
-        wasted_ns: running time of the wasted ones.
-    """
-
-    started: int = 0
-    refused: int = 0
-    expired: int = 0
-    wasted: int = 0
-    wasted_ns: int = 0
-
-
 class AdmissionQueue:
     """Semaphore that lets `width` executions run, and others pass, with at most `limit` waiting. Thread safe.
 
@@ -141,13 +121,6 @@ class AdmissionQueue:
         self._weighted = 0  # number of owners whose share has a weight
         self._level_ns = 0
         self._numbers = itertools.count()
-        self._counts = dict.fromkeys(ExecutionCounts.__slots__, 0)
-
-    @property
-    def counts(self) -> ExecutionCounts:
-        """Numbers of executions until now."""
-        with self._lock:
-            return ExecutionCounts(**self._counts)
 
     @property
     def waiting(self) -> int:
@@ -179,14 +152,12 @@ class AdmissionQueue:
         share = share_of(request.owner)
         if share is not None:
             share.require_time()
-        error = None if request.deadline is NO_DEADLINE else request.deadline_error()
+        if request.deadline is not NO_DEADLINE and (error := request.deadline_error()):
+            try:
+                raise error
+            finally:
+                del error  # the traceback has this frame
         with self._lock:
-            if error is not None:
-                self._counts["refused"] += 1
-                try:
-                    raise error
-                finally:
-                    del error  # the traceback has this frame
             owner = self._owners.get(request.owner) or self._new_owner(share)
             if share is not None and share.executions is not None and self._counts_executions:
                 share.begin_execution()
@@ -277,7 +248,6 @@ class AdmissionQueue:
         ticket.is_released = True
         elapsed = self._clock() - ticket.granted_ns
         request = ticket.request
-        missed = request.deadline is not NO_DEADLINE and request.deadline.has_passed()
         with self._lock:
             owner = self._owners[request.owner]
             if owner.group is None and not self._weighted:
@@ -288,9 +258,6 @@ class AdmissionQueue:
                 if owner.group is not None:
                     owner.group.end(elapsed)
             self._count_slot(ticket, -1)
-            if missed:
-                self._counts["wasted"] += 1
-                self._counts["wasted_ns"] += elapsed
             decided: Sequence[Ticket] = self._serve() if self._waiting else ()
             self._remove_if_idle(request.owner)
         for other in decided:
@@ -307,8 +274,6 @@ class AdmissionQueue:
                 return False
             self._remove(ticket.request.owner, owner, ticket)
             ticket.error = error
-            if ticket.request.latest_start.has_passed():
-                self._counts["expired"] += 1
         ticket.notify()
         return True
 
@@ -342,7 +307,6 @@ class AdmissionQueue:
             if ticket.error is None:
                 self._grant(owner, ticket)
             else:
-                self._counts["expired"] += 1
                 self._end_execution(share_of(ticket.request.owner))
                 self._remove_if_idle(ticket.request.owner)
             decided.append(ticket)
@@ -379,7 +343,6 @@ class AdmissionQueue:
         owner.running += 1
         self._count_slot(ticket, 1)
         ticket.granted_ns = self._clock()
-        self._counts["started"] += 1
 
     def _remove(self, name: Hashable, owner: _OwnerState, ticket: Ticket) -> None:
         """Remove a queued ticket."""

@@ -203,9 +203,7 @@ def test_expired_executions_leave_the_queue_to_live_ones(clock: FakeClock) -> No
         blocking.barrier.go.set()
         for thread in (running, live):
             thread.join()
-        numbers = blocking.device.execution_counts
         assert blocking.barrier.started == [0, 9]
-        assert (numbers.started, numbers.expired, numbers.wasted) == (2, 6, 0)
 
 
 def test_release_passes_over_expired_tickets(clock: FakeClock) -> None:
@@ -223,7 +221,7 @@ def test_release_passes_over_expired_tickets(clock: FakeClock) -> None:
     queue.release(first)
     assert decided == [*expired, live]
     assert [ticket.error is None for ticket in decided] == [False] * 6 + [True]
-    assert (queue.counts.expired, queue.counts.started, queue.waiting) == (6, 2, 0)
+    assert (queue.running, queue.waiting) == (1, 0)
 
 
 def test_execution_that_cannot_be_done_in_time_is_rejected_at_once(clock: FakeClock) -> None:
@@ -235,7 +233,6 @@ def test_execution_that_cannot_be_done_in_time_is_rejected_at_once(clock: FakeCl
         with pytest.raises(HalError, match="no recent execution of this model took less than"):
             blocking.fenced(Sum.of(3).request, deadline_ns=soon)
         assert blocking.barrier.started == []
-        assert blocking.device.execution_counts.refused == 1, "the fenced one is rejected before it asks for admission"
         blocking.barrier.go.set()
         blocking.prepared.execute_synchronously(Sum.of(4).request, call=ExecutionCall(clock.now_ns + 10**10))
         assert blocking.barrier.started == [4]
@@ -247,16 +244,6 @@ def test_executions_are_added_to_the_history() -> None:
         for _ in range(3):
             blocking.prepared.execute_synchronously(Sum.of(1).request)
         assert blocking.prepared.latencies.min_ns() > 0
-
-
-def test_late_work_is_counted_as_wasted(clock: FakeClock) -> None:
-    queue = AdmissionQueue(1, 100, Stopwatch())
-    with queue.admit(AdmissionRequest(Priority.MEDIUM, Deadline(clock.now_ns + MS))):
-        clock.advance(MS)
-    with queue.admit(AdmissionRequest(Priority.MEDIUM, Deadline(clock.now_ns + MS))):
-        pass
-    numbers = queue.counts
-    assert (numbers.started, numbers.wasted, numbers.wasted_ns) == (2, 1, 2 * MS)
 
 
 def test_latencies_are_ignored_where_the_work_depends_on_values(clock: FakeClock) -> None:
