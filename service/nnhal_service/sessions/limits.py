@@ -3,7 +3,7 @@
 Every error names its limit, in the text and in `ErrorDetail.limit`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from nnhal import wire
@@ -23,6 +23,7 @@ SHARE = 3
 has, and the next one finds some, however many there are."""
 DERIVED = 2**62
 """Default of a limit that the service derives from the memory of its process when it starts."""
+_UNITS = {"objects": "handles", "shared": "descriptors"}
 
 
 @dataclass(frozen=True)
@@ -36,93 +37,71 @@ class Limit:
 
     name: str
     default: int
-    unit: str
-    status: ErrorStatus
     meaning: str
+    status: ErrorStatus = TRANSIENT
+
+    @property
+    def unit(self) -> str:
+        """Plural of what the limit counts: the last word of its name, if it has no other one."""
+        return _UNITS.get(self.name, self.name.rpartition("_")[2])
 
 
-LIMITS = {
-    limit.name: limit
-    for limit in (
-        Limit("message_bytes", 4 * MEBIBYTE, "bytes", PERSISTENT, "One gRPC message, in either direction."),
-        Limit(
-            "inline_bytes", 2 * MEBIBYTE, "bytes", PERSISTENT, "Bytes of pools inside one message; use Memory objects."
-        ),
-        Limit("pool_bytes", 2 * GIBIBYTE, "bytes", PERSISTENT, "One Memory object, or one ReturnedPool."),
-        Limit("memory_bytes", 64 * GIBIBYTE, "bytes", TRANSIENT, "All Memory objects and buffers of one identity."),
-        Limit(
-            "service_memory_bytes",
-            DERIVED,
-            "bytes",
-            TRANSIENT,
-            "All memory that clients use, touched or not, requests in progress, and responses that they have not "
-            "read. A session may use three times what it leaves to others.",
-        ),
-        Limit("tensor_bytes", 2 * GIBIBYTE, "bytes", PERSISTENT, "One tensor that an execution computes."),
-        Limit("pools", 10_000, "pools", PERSISTENT, "Pools of one model or request."),
-        Limit("operands", 200_000, "operands", PERSISTENT, "One model, all its subgraphs together."),
-        Limit("operations", 100_000, "operations", PERSISTENT, "One model, all its subgraphs together."),
-        Limit(
-            "arguments",
-            1_000_000,
-            "arguments",
-            PERSISTENT,
-            "Inputs and outputs of a model and of all its operations, or of one request.",
-        ),
-        Limit("dimensions", 1_000_000, "dimensions", PERSISTENT, "All operands of one model together."),
-        Limit("elements", 100_000, "elements", PERSISTENT, "Lists of one message that have no limit of their own."),
-        Limit("subgraphs", 10_000, "subgraphs", PERSISTENT, "Referenced subgraphs of one model."),
-        Limit(
-            "sessions",
-            1024,
-            "sessions",
-            TRANSIENT,
-            "Open sessions of the service. An identity, or the anonymous clients of one host, may have three times "
-            "what it leaves to others.",
-        ),
-        Limit("session_calls", 384, "calls", TRANSIENT, "Executions of one session that occupy a thread at once."),
-        Limit("session_streams", 16, "streams", TRANSIENT, "Open keep-alive streams of one session."),
-        Limit("objects", 10_000, "handles", TRANSIENT, "Handles of one session: prepared models, memories, ..."),
-        Limit("prepared_models", 1000, "models", TRANSIENT, "Prepared models of one session."),
-        Limit("buffers", 1000, "buffers", TRANSIENT, "Driver-managed buffers of one session."),
-        Limit("fences", 1000, "fences", TRANSIENT, "Fences of one session."),
-        Limit(
-            "fenced_executions", 1000, "executions", TRANSIENT, "Fenced executions of one session that have not ended."
-        ),
-        Limit("reusable_executions", 1000, "executions", TRANSIENT, "Reusable executions of one session."),
-        Limit("cache_files", 1000, "files", TRANSIENT, "Named cache files of one identity."),
-        Limit("cache_file_bytes", 4 * GIBIBYTE, "bytes", TRANSIENT, "All named cache files of one identity."),
-        Limit("open_cache_files", 128, "files", TRANSIENT, "Cache files that one session has open."),
-        Limit("bursts", 1000, "bursts", TRANSIENT, "Bursts of one session."),
-        Limit("burst_memories", 1000, "memories", TRANSIENT, "Memories that one burst keeps under identifiers."),
-        Limit("shared", 256, "descriptors", TRANSIENT, "Memories and files that one session shares (same machine)."),
-        Limit(
-            "data_connections",
-            128,
-            "connections",
-            TRANSIENT,
-            "Data connections of the service (same machine), shared by clients as `sessions` are.",
-        ),
-        Limit("session_data_connections", 16, "connections", TRANSIENT, "Data connections of one session."),
-        Limit("data_requests", 256, "requests", TRANSIENT, "Requests that one data connection has defined."),
-        Limit("defined_requests", 1000, "requests", TRANSIENT, "Requests that one session has defined over gRPC."),
-        Limit(
-            "burst_streams",
-            192,
-            "streams",
-            TRANSIENT,
-            "Open Burst.Streams and ModelStreamInfers of the service, shared as `sessions` are.",
-        ),
-        Limit("sequences", 64, "sequences", TRANSIENT, "Sequences of requests of one client to models by name."),
-        Limit("queued_preparations", 256, "preparations", TRANSIENT, "Preparations of a device in the queue."),
-        Limit("preparation_seconds", 600, "seconds", MISSED, "One preparation, including its time in the queue."),
-        Limit("queued_executions", 1024, "executions", TRANSIENT, "Executions of a device in the queue."),
-    )
-}
+_TABLE = (
+    Limit("message_bytes", 4 * MEBIBYTE, "One gRPC message, in either direction.", PERSISTENT),
+    Limit("inline_bytes", 2 * MEBIBYTE, "Bytes of pools inside one message; use Memory objects.", PERSISTENT),
+    Limit("pool_bytes", 2 * GIBIBYTE, "One Memory object, or one ReturnedPool.", PERSISTENT),
+    Limit("memory_bytes", 64 * GIBIBYTE, "All Memory objects and buffers of one identity."),
+    Limit(
+        "service_memory_bytes",
+        DERIVED,
+        "All memory that clients use, touched or not, requests in progress, and responses that they have not "
+        "read. A session may use three times what it leaves to others.",
+    ),
+    Limit("tensor_bytes", 2 * GIBIBYTE, "One tensor that an execution computes.", PERSISTENT),
+    Limit("pools", 10_000, "Pools of one model or request.", PERSISTENT),
+    Limit("operands", 200_000, "One model, all its subgraphs together.", PERSISTENT),
+    Limit("operations", 100_000, "One model, all its subgraphs together.", PERSISTENT),
+    Limit("arguments", 1_000_000, "Inputs and outputs of a model and its operations, or of one request.", PERSISTENT),
+    Limit("dimensions", 1_000_000, "All operands of one model together.", PERSISTENT),
+    Limit("elements", 100_000, "Lists of one message that have no limit of their own.", PERSISTENT),
+    Limit("subgraphs", 10_000, "Referenced subgraphs of one model.", PERSISTENT),
+    Limit(
+        "sessions",
+        1024,
+        "Open sessions of the service. An identity, or the anonymous clients of one host, may have three times "
+        "what it leaves to others.",
+    ),
+    Limit("session_calls", 384, "Executions of one session that occupy a thread at once."),
+    Limit("session_streams", 16, "Open keep-alive streams of one session."),
+    Limit("objects", 10_000, "Handles of one session: prepared models, memories, ..."),
+    Limit("prepared_models", 1000, "Prepared models of one session."),
+    Limit("buffers", 1000, "Driver-managed buffers of one session."),
+    Limit("fences", 1000, "Fences of one session."),
+    Limit("fenced_executions", 1000, "Fenced executions of one session that have not ended."),
+    Limit("reusable_executions", 1000, "Reusable executions of one session."),
+    Limit("cache_files", 1000, "Named cache files of one identity."),
+    Limit("cache_file_bytes", 4 * GIBIBYTE, "All named cache files of one identity."),
+    Limit("open_cache_files", 128, "Cache files that one session has open."),
+    Limit("bursts", 1000, "Bursts of one session."),
+    Limit("burst_memories", 1000, "Memories that one burst keeps under identifiers."),
+    Limit("shared", 256, "Memories and files that one session shares (same machine)."),
+    Limit(
+        "data_connections", 128, "Data connections of the service (same machine), shared by clients as `sessions` are."
+    ),
+    Limit("session_data_connections", 16, "Data connections of one session."),
+    Limit("data_requests", 256, "Requests that one data connection has defined."),
+    Limit("defined_requests", 1000, "Requests that one session has defined over gRPC."),
+    Limit("burst_streams", 192, "Open Burst.Streams and ModelStreamInfers of the service, shared as `sessions` are."),
+    Limit("sequences", 64, "Sequences of requests of one client to models by name."),
+    Limit("queued_preparations", 256, "Preparations of a device in the queue."),
+    Limit("preparation_seconds", 600, "One preparation, including its time in the queue.", MISSED),
+    Limit("queued_executions", 1024, "Executions of a device in the queue."),
+)
+LIMITS = {limit.name: limit for limit in _TABLE}
 """Every limit, by name."""
 
 
-class Limits(Mapping[str, int]):
+class Limits(dict[str, int]):
     """The limits of one service, by name.
 
     Args:
@@ -139,20 +118,11 @@ class Limits(Mapping[str, int]):
                 raise ValueError(f"unknown limit {name!r}; expected one of {', '.join(LIMITS)}")
             if value < 1:
                 raise ValueError(f"limit {name} is {value}; expected at least 1")
-        self._values = {name: overrides.get(name, limit.default) for name, limit in LIMITS.items()}
-
-    def __getitem__(self, name: str) -> int:
-        return self._values[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
+        super().__init__({name: overrides.get(name, limit.default) for name, limit in LIMITS.items()})
 
     def lower(self, name: str, value: int) -> None:
         """Lower a limit to what this process can provide, if it is higher."""
-        self._values[name] = max(1, min(self._values[name], value))
+        self[name] = max(1, min(self[name], value))
 
     def require(self, name: str, value: int, subject: str) -> None:
         """Raise an error if a value exceeds a limit. Its text begins with `subject`, for example "the model has".
@@ -160,9 +130,9 @@ class Limits(Mapping[str, int]):
         Raises:
             HalError: the status of the limit, of kind LIMIT.
         """
-        if value > self._values[name]:
+        if value > self[name]:
             limit = LIMITS[name]
-            raise limit_exceeded(name, f"{subject} {value} {limit.unit}; at most {self._values[name]}", limit.status)
+            raise limit_exceeded(name, f"{subject} {value} {limit.unit}; at most {self[name]}", limit.status)
 
     def require_share(self, name: str, used: int, own: int, subject: str) -> None:
         """Raise an error if a client that has `own` of the `used` units of the service may not have one more.
@@ -171,10 +141,10 @@ class Limits(Mapping[str, int]):
             HalError: the status of the limit, of kind LIMIT.
         """
         self.require(name, used + 1, "the service would have")
-        left = self._values[name] - used
+        left = self[name] - used
         if own + 1 > SHARE * left:
             limit = LIMITS[name]
-            reason = f"{subject} has {own} of {self._values[name]} {limit.unit}; the remaining {left} are for others"
+            reason = f"{subject} has {own} of {self[name]} {limit.unit}; the remaining {left} are for others"
             raise limit_exceeded(name, reason, limit.status)
 
     def require_model(self, model: types_pb2.Model, proceed: Callable[[], None]) -> None:
