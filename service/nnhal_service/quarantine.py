@@ -118,7 +118,7 @@ class QuarantineFile:
 
     def _write(self, crashes: Mapping[str, tuple[Crash, ...]]) -> None:
         text = json.dumps({digest: [asdict(crash) for crash in each] for digest, each in crashes.items()}, indent=1)
-        replace_file(self._folder / _FILE, text)
+        replace_file(self._folder / _FILE, text.encode())
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -18,13 +18,17 @@ def version_of(status: os.stat_result) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def replace_file(path: Path, text: str) -> None:
-    """Replace a file by a text, so that a reader sees the old contents or the new ones.
+def replace_file(path: Path, content: bytes) -> None:
+    """Replace a file, so that a reader sees the old contents or the new ones. If that fails, the old ones stay.
 
     Raises:
         OSError: it cannot be written.
     """
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}")
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-    Path(name).replace(path)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise

@@ -5,7 +5,6 @@ machines, so their supervisor has this done in a process of its own.
 """
 
 import logging
-import os
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -13,6 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from nnhal_service import log
+from nnhal_service.replaced_files import replace_file
 
 Fetch = Callable[[], bytes]
 """Returns the JSON text of a set of keys. Raises ValueError if that fails."""
@@ -75,9 +75,7 @@ def fetch_keys(url: str, path: Path) -> bool:
     except ValueError as error:
         log.event("jwks-unusable", logging.WARNING, reason=str(error))
         return False
-    temporary = path.with_suffix(f".{os.getpid()}")
-    temporary.write_bytes(text)
-    temporary.replace(path)
+    replace_file(path, text)
     return True
 
 

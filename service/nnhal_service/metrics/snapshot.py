@@ -2,12 +2,9 @@
 
 import json
 import math
-import os
 import threading
 from collections.abc import Collection, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from nnhal_service.metrics.catalog import METRICS, Kind, Merge, Metric
@@ -208,13 +205,3 @@ def _labels(metric: Metric, values: Iterable[str]) -> Labels:
     if len(labels) != len(metric.labels):
         raise ValueError(f"{metric.name} has {len(labels)} labels; expected {len(metric.labels)}")
     return labels
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Replace a file, so that a reader sees the old contents or the new ones. If that fails, the old ones stay."""
-    temporary = path.with_suffix(".new")
-    with suppress(OSError):
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        temporary.replace(path)

@@ -12,7 +12,8 @@ from pathlib import Path
 from nnhal.enums import ErrorKind
 from nnhal_service.metrics import catalog
 from nnhal_service.metrics.catalog import METRICS, Metric
-from nnhal_service.metrics.snapshot import FILE, Labels, Snapshot, replace_file
+from nnhal_service.metrics.snapshot import FILE, Labels, Snapshot
+from nnhal_service.replaced_files import replace_file
 
 RESTART_REASONS = ("crash", "hang", "start", "exit", "reload")
 """Why workers are replaced, as labels."""
@@ -115,7 +116,8 @@ class SupervisorMetrics:
 
     def _write(self) -> None:
         self._has_changed = False
-        replace_file(self.file, self._total.encode())
+        with suppress(OSError):
+            replace_file(self.file, self._total.encode())
 
     def close(self) -> None:
         """Remove the file."""

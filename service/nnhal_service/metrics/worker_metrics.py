@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from nnhal.errors import HalError, exception_text, well_formed
@@ -13,7 +14,8 @@ from nnhal_service.log import event
 from nnhal_service.metrics import catalog
 from nnhal_service.metrics.calls import METHOD_PATHS, CallMeter, error_label, is_counted
 from nnhal_service.metrics.catalog import Metric
-from nnhal_service.metrics.snapshot import FILE, Snapshot, replace_file
+from nnhal_service.metrics.snapshot import FILE, Snapshot
+from nnhal_service.replaced_files import replace_file
 
 WRITE_S = 1.0
 """Seconds between two writes of the file. A worker that is killed loses the counts of this time."""
@@ -78,7 +80,8 @@ class WorkerMetrics:
         with self._writing:
             data = self.snapshot().encode()
             if self._file is not None:
-                replace_file(self._file, data)
+                with suppress(OSError):
+                    replace_file(self._file, data)
         return data
 
     def start(self) -> None:

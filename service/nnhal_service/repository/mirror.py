@@ -110,9 +110,9 @@ class Mirror:
 
     def _write(self, name: str, values: Mapping[str, object]) -> None:
         """Write values to a file that has others. A disk that is full must not end the process."""
-        path, text = self._folder / name, json.dumps(values)
+        path, text = self._folder / name, json.dumps(values).encode()
         with suppress(OSError):
-            if not path.exists() or path.read_bytes() != text.encode():
+            if not path.exists() or path.read_bytes() != text:
                 replace_file(path, text)
 
     def _attempt(self, name: str, version: str, seconds: float, action: Callable[[], None]) -> bool | None:

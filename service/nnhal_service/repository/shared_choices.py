@@ -54,7 +54,7 @@ class SharedChoices:
             self._choices[name] = Choice(is_unloaded, loads)
             if self._path is not None:
                 values = {name: [choice.is_unloaded, choice.loads] for name, choice in self._choices.items()}
-                replace_file(self._path, json.dumps(values))
+                replace_file(self._path, json.dumps(values).encode())
                 self._version = file_version(self._path)
 
     def _read(self) -> None:
