@@ -244,8 +244,3 @@ def brought_configs(folder: Path, versions: Iterable[int]) -> list[FoundFile]:
 
 def _found(path: Path) -> FoundFile:
     return FoundFile(path, file_version(path))
-
-
-def is_older(file: FoundFile, seconds: float, now_s: float) -> bool:
-    """Return whether a file was last changed some time ago, so that it is probably complete."""
-    return file.mark is None or now_s - max(file.mark[-2:]) / 1e9 >= seconds
