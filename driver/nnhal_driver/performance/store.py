@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 
 from nnhal.types import Capabilities, OperandPerformance, PerformanceInfo
+from nnhal_cache.file_io import replace_private_file
 from nnhal_driver.backends.api import Backend
 from nnhal_driver.backends.boundary.answers import speed_fingerprint
 from nnhal_driver.performance.benchmark_models import BENCHMARK_MODELS, GROUP_OF_TYPE
@@ -118,27 +118,16 @@ def _write_figures(path: Path, key: Mapping[str, str], figures: Figures) -> None
     """Replace a file atomically. Only this user can read it."""
     content = {group: info and (info.exec_time, info.power_usage) for group, info in figures.items()}
     text = json.dumps({"key": key, "figures": content}, indent=1)
-    with NamedTemporaryFile("w", dir=path.parent, prefix=path.stem, suffix=".new", delete=False) as file:
-        try:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-            os.replace(file.name, path)
-        except BaseException:
-            os.unlink(file.name)
-            raise
+    replace_private_file(path, text.encode())
 
 
 @contextmanager
 def _file_lock(path: Path) -> Iterator[None]:
     """Hold a file lock, so that one process at a time measures and the others read its result."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(descriptor)
 
 
 def _capabilities(figures: Figures) -> Capabilities:
