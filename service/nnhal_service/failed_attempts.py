@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from nnhal.lru import LruDict
 from nnhal_service import log
 
 INTERVAL_S = 60.0
@@ -30,7 +31,7 @@ class FailedAttempts:
         self._count = count
         self._clock = clock
         self._lock = threading.Lock()
-        self._hosts: dict[str, tuple[float, int]] = {}
+        self._hosts: LruDict[str, tuple[float, int]] = LruDict(_MAX_HOSTS)
 
     def note(self, peer: str, why: str, *labels: str) -> None:
         """Count a failure of a client, and log it unless its host has had a line lately. `peer` ends with `:PORT`."""
@@ -38,12 +39,8 @@ class FailedAttempts:
         host, now = peer.rpartition(":")[0] or peer, self._clock()
         with self._lock:
             next_at, omitted = self._hosts.get(host, (now, 0))
-            if is_due := now >= next_at:
-                if host not in self._hosts and len(self._hosts) >= _MAX_HOSTS:
-                    del self._hosts[next(iter(self._hosts))]
-                self._hosts[host] = now + INTERVAL_S, 0
-            else:
-                self._hosts[host] = next_at, omitted + 1
+            is_due = now >= next_at
+            self._hosts.put(host, (now + INTERVAL_S, 0) if is_due else (next_at, omitted + 1))
         if is_due:
             fields = {"omitted": omitted} if omitted else {}
             log.audit(self._action, by=host, result=f"failed: {why}", **fields)

@@ -6,9 +6,10 @@ write to the cache directory could bring back an entry that has been replaced, f
 
 import os
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from dataclasses import dataclass, field
 
+from nnhal.lru import LruDict
 from nnhal_cache.seal import SEAL_BYTES
 
 _MAX_ENTRIES = 4096
@@ -35,7 +36,7 @@ class SeenEntries:
     """Seals of the entries that this process has saved or loaded. Thread safe."""
 
     def __init__(self) -> None:
-        self._entries: OrderedDict[tuple[str, bytes], _Seals] = OrderedDict()
+        self._entries: LruDict[tuple[str, bytes], _Seals] = LruDict(_MAX_ENTRIES)
         self._lock = threading.Lock()
 
     def saved(self, identity: str, token: bytes, model_fd: int) -> None:
@@ -58,10 +59,8 @@ class SeenEntries:
             return False
 
     def _find(self, identity: str, token: bytes) -> _Seals:
-        seals = self._entries.setdefault((identity, token), _Seals())
-        self._entries.move_to_end((identity, token))
-        if len(self._entries) > _MAX_ENTRIES:
-            self._entries.popitem(last=False)
+        seals = self._entries.get((identity, token)) or _Seals()
+        self._entries.put((identity, token), seals)
         return seals
 
 

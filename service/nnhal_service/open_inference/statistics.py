@@ -2,8 +2,9 @@
 
 import threading
 import time
-from collections import defaultdict
 from dataclasses import dataclass, field
+
+from nnhal.lru import LruDict
 
 STAGES = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output")
 _MAX_MODELS = 1000
@@ -51,16 +52,15 @@ class ModelStatistics:
     """Statistics of the models that this process runs. Thread safe."""
 
     def __init__(self) -> None:
-        self._models: defaultdict[tuple[str, int], ModelCounts] = defaultdict(ModelCounts)
+        self._models: LruDict[tuple[str, int], ModelCounts] = LruDict(_MAX_MODELS)
         self._lock = threading.Lock()
 
     def count(self, name: str, version: int, times: StageTimes, *, is_success: bool) -> None:
         """Count a request that has ended."""
         duration_ns = time.perf_counter_ns() - times.started_ns
         with self._lock:
-            if (name, version) not in self._models and len(self._models) >= _MAX_MODELS:
-                del self._models[next(iter(self._models))]
-            counts = self._models[name, version]
+            counts = self._models.get((name, version)) or ModelCounts()
+            self._models.put((name, version), counts)
             counts.add("success" if is_success else "fail", duration_ns)
             if is_success:
                 counts.last_ms = time.time_ns() // 10**6

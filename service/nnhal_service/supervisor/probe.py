@@ -10,7 +10,6 @@ import mmap
 import os
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +21,7 @@ import numpy as np
 from nnhal import wire
 from nnhal.cpu import available_cpus
 from nnhal.errors import HalError
+from nnhal.lru import LruDict
 from nnhal.types import (
     DTYPES,
     DataLocation,
@@ -82,7 +82,7 @@ class Prober:
         self._supervisor = supervisor
         self._settings = settings
         self._quarantine = quarantine
-        self._known: OrderedDict[tuple[str, bytes], None] = OrderedDict()
+        self._known: LruDict[tuple[str, bytes], None] = LruDict(_MAX_KNOWN)
         self._lock = threading.Lock()
 
     def begin(self, device: str, model: Model, digest: bytes) -> Probe | None:
@@ -107,9 +107,7 @@ class Prober:
                     event("probed", digest=digest.hex(), ms=(time.monotonic() - began) * 1e3)
                     break
         with self._lock:
-            self._known[device, digest] = None
-            if len(self._known) > _MAX_KNOWN:
-                self._known.popitem(last=False)
+            self._known.put((device, digest), None)
 
     def _run_process(self, device: str, memory: int, digest: bytes, check: Callable[[], None], temporary: str) -> bool:
         """Run one probe. Return whether its process survived. A crash is recorded."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TextIO
 
+from nnhal.lru import LruDict
 from nnhal_service.log import event
 from nnhal_service.tls.grpc_trace import HandshakeTrace
 
@@ -53,7 +54,7 @@ class WorkerOutput:
         self._is_closed = False
         self._rest = b""
         self.trace: HandshakeTrace | None = None
-        self._known: dict[tuple[int, bytes], tuple[float, int, int]] = {}
+        self._known: LruDict[tuple[int, bytes], tuple[float, int, int]] = LruDict(_MAX_KNOWN)
 
     def fileno(self) -> int:
         """Return the descriptor to wait for."""
@@ -102,9 +103,7 @@ class WorkerOutput:
             if now - since >= _INTERVAL_S:
                 since, lines = now, 0
             is_full = lines >= allowed
-            self._known[allowed, kind] = (since, lines, omitted + 1) if is_full else (since, lines + 1, 0)
-            if len(self._known) > _MAX_KNOWN:
-                del self._known[next(iter(self._known))]
+            self._known.put((allowed, kind), (since, lines, omitted + 1) if is_full else (since, lines + 1, 0))
             if is_full:
                 return
         text = line[:_MAX_LINE_BYTES].decode(errors="backslashreplace")

@@ -10,13 +10,13 @@ that take long: LiteRT cannot be stopped in a call, but its process can.
 import logging
 import os
 import time
-from collections import OrderedDict
 from collections.abc import Sequence
 from queue import SimpleQueue
 from threading import Lock
 
 from nnhal.cpu import available_cpus
 from nnhal.errors import general_failure
+from nnhal.lru import LruDict
 from nnhal.types import AnyArray, ExecutionPreference
 from nnhal_driver.backends.api import CompiledSubgraph, CompileOptions, Output, Profile, Run, Sections, SubgraphView
 from nnhal_driver.backends.boundary.outputs import fits
@@ -211,7 +211,7 @@ class LitertSubgraph(CompiledSubgraph):
         self._options = options
         self._max_threads = max_threads or available_cpus()
         self._lock = Lock()
-        self._pools: OrderedDict[tuple[Shape, ...], InterpreterPool | None] = OrderedDict()
+        self._pools: LruDict[tuple[Shape, ...], InterpreterPool | None] = LruDict(_MAX_MODELS)
         self._reference: CompiledSubgraph | None = None
         self._profiling = Lock()
         self._profiled: tuple[object, SingleOperations] | None = None
@@ -274,16 +274,13 @@ class LitertSubgraph(CompiledSubgraph):
         """Return the pool for input shapes, or None if the engine does not support them."""
         with self._lock:
             if shapes in self._pools:
-                self._pools.move_to_end(shapes)
-                return self._pools[shapes]
+                return self._pools.use(shapes)
             try:
                 pool = self._create_pool(self._convert(shapes))
             except (Unsupported, RuntimeError, MemoryError) as error:
                 _LOG.info("CpuRef runs %s with shapes %s: %s", self._subgraph.graph.name, shapes, error)
                 pool = None
-            self._pools[shapes] = pool
-            if len(self._pools) > _MAX_MODELS:
-                self._pools.popitem(last=False)
+            self._pools.put(shapes, pool)
             return pool
 
     def _run_profiled(

@@ -10,9 +10,9 @@ import queue
 import select
 import socket
 import time
-from collections import OrderedDict
 from contextlib import suppress
 
+from nnhal.lru import LruDict
 from nnhal_service.log import event
 from nnhal_service.metrics import catalog
 from nnhal_service.packets import Message, receive, send
@@ -51,7 +51,7 @@ class ShareDaemon:
         self._finished: queue.SimpleQueue[tuple[Read, str | None, str]] = queue.SimpleQueue()
         self._readers = ReaderThreads(store, self._finish)
         self._reads: dict[str, Read] = {}
-        self._refused: OrderedDict[str, None] = OrderedDict()
+        self._refused: LruDict[str, None] = LruDict(_MAX_REFUSED)
 
     def _report(self, reason: str) -> None:
         if reason:
@@ -144,9 +144,7 @@ class ShareDaemon:
         if reason:
             self._count(catalog.SHARE_READS, "refused")
             event("share-entry-refused", logging.WARNING, share=self._label, entry=name, reason=reason)
-            self._refused[name] = None
-            if len(self._refused) > _MAX_REFUSED:
-                self._refused.popitem(last=False)
+            self._refused.put(name, None)
         else:
             self._count(catalog.SHARE_READS, "hit")
             self.writer.add(Write(name, b"", (os.dup(read.file),), is_refresh=True))
