@@ -246,7 +246,6 @@ class CompiledSubgraph(ABC):
 
     def resize_begin(self) -> None:
         """Run before `resize`."""
-        return
 
     def resize(self, shapes: Sequence[tuple[int, ...] | None]) -> None:
         """Prepare for new input shapes, for example plan memory.
@@ -257,19 +256,15 @@ class CompiledSubgraph(ABC):
         Args:
             shapes: shapes of the inputs; None for an omitted one.
         """
-        return
 
     def resize_end(self) -> None:
         """Run after `resize`."""
-        return
 
     def execute_begin(self) -> None:
         """Run before `execute`."""
-        return
 
     def execute_end(self) -> None:
         """Run after `execute` and `wait_finish`."""
-        return
 
     def wait_finish(self) -> None:
         """Wait until all outputs are written, if `execute` returns early.
@@ -277,7 +272,6 @@ class CompiledSubgraph(ABC):
         Not called if `execute` failed or deferred the wait. The execution holds its slot meanwhile; `Run.defer` is the
         alternative for a device that works on its own.
         """
-        return
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,19 +355,15 @@ class Backend(ABC):
 
     def before_load(self, network: int) -> None:
         """Run before `compile` or `load`. If that fails, `after_unload` is the only other hook for this number."""
-        return
 
     def after_load(self, network: int, compiled: CompiledSubgraph) -> None:
         """Run after `compile` or `load`."""
-        return
 
     def before_unload(self, network: int, compiled: CompiledSubgraph) -> None:
         """Run when the compiled subgraph is no longer used. May be called from any thread."""
-        return
 
     def after_unload(self, network: int) -> None:
         """Run when the compiled subgraph is freed, unless the backend kept a reference to it."""
-        return
 
     # ---- Hooks for networks (1.2), all optional. A network is a prepared model. Every backend of the device is told,
     # even if it runs no part of the model. `network` is `CompileOptions.network`, which is never reused. Errors are
@@ -381,19 +371,15 @@ class Backend(ABC):
 
     def before_load_network(self, network: int) -> None:
         """Run before anything of a network is optimized, compiled or loaded."""
-        return
 
     def after_load_network(self, network: int) -> None:
         """Run after all parts of a network are compiled or loaded. If that fails, only `after_unload_network` runs."""
-        return
 
     def before_unload_network(self, network: int) -> None:
         """Run before the parts of a network are unloaded, because nothing uses it any more. From any thread."""
-        return
 
     def after_unload_network(self, network: int) -> None:
         """Run after the parts of a network are unloaded."""
-        return
 
     def use_allocator(self, allocator: CustomAllocator) -> Support:
         """Use the allocator of the operator for all memory of tensors (optional, 1.2).
@@ -423,7 +409,6 @@ class Backend(ABC):
 
         Called once, when the device is closed and all networks are unloaded. Not called if the process ends first.
         """
-        return
 
     def fingerprint(self) -> str:
         """Return what else `load` depends on, for example the version of an engine (optional).

@@ -5,9 +5,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from nnhal.errors import HalError
 from nnhal_driver.backends.api import Backend, ProfilingContext
-from nnhal_driver.backends.boundary.calls import call, describe, invalid_answer, notify
+from nnhal_driver.backends.boundary.calls import call_or, describe, invalid_answer, notify
 from nnhal_driver.execution.profiling import PartitionProfile, SpanRecorder
 
 _numbers = itertools.count(1)
@@ -54,10 +53,7 @@ class ProfilingContexts:
 
 def _create(backend: Backend) -> ProfilingContext | None:
     """Return the context of a backend; None if it has none, or cannot create it."""
-    try:
-        context: object = call(backend, "create_profiling_context", backend.create_profiling_context)
-    except (HalError, MemoryError):
-        return None
+    context: object = call_or(backend, "create_profiling_context", backend.create_profiling_context, None)
     if context is None or isinstance(context, ProfilingContext):
         return context
     fault = f"returned {describe(context)}; expected a ProfilingContext or None"

@@ -21,12 +21,9 @@ from pathlib import Path
 from nnhal.types import Capabilities, OperandPerformance, PerformanceInfo
 from nnhal_cache.file_io import replace_private_file
 from nnhal_driver.backends.api import Backend
-from nnhal_driver.backends.boundary.answers import speed_fingerprint
+from nnhal_driver.backends.boundary.answers import FLT_MAX, speed_fingerprint
 from nnhal_driver.performance.benchmark_models import BENCHMARK_MODELS, GROUP_OF_TYPE
 from nnhal_driver.performance.measurement import Figures, measure
-
-FLT_MAX = 3.4028234663852886e38
-"""The HAL's figure for operations that a device does not support (hal-surface 5.7)."""
 
 _MAX_FILE_BYTES = 65_536
 _MODELS_VERSION = "2"

@@ -17,11 +17,12 @@ from nnhal_driver.backends.api import (
     SubgraphView,
     Support,
 )
+from nnhal_driver.backends.boundary.answers import FLT_MAX
 from nnhal_driver.backends.reference.backend import CpuRef
 from nnhal_driver.performance.benchmark_models import BENCHMARK_MODELS, GROUP_OF_TYPE, benchmark_inputs
 from nnhal_driver.performance.measurement import Figures, measure
 from nnhal_driver.performance.operation_models import OPERATIONS
-from nnhal_driver.performance.store import FLT_MAX, PerformanceStore
+from nnhal_driver.performance.store import PerformanceStore
 from nnhal_driver.validation.model import validate_model
 from tests.driver.one_operation import device, execute, prepare
 from tests.shared import shared

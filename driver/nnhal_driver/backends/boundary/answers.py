@@ -9,13 +9,14 @@ from nnhal.errors import HalError, shorten
 from nnhal.types import Extension, ExtensionOperandTypeInformation, PerformanceInfo
 from nnhal_driver.backends.allocators import CustomAllocator
 from nnhal_driver.backends.api import Backend, OperationView, Support
-from nnhal_driver.backends.boundary.calls import call, describe, invalid_answer
+from nnhal_driver.backends.boundary.calls import call, call_or, describe, invalid_answer
 from nnhal_driver.backends.identity import full_fingerprint, measured_as
 
 _log = logging.getLogger(__name__)
 
 _SUPPORTED = Support()
-_FLT_MAX = 3.4028234663852886e38
+FLT_MAX = 3.4028234663852886e38
+"""The HAL's figure for operations that a device does not support (hal-surface 5.7), and the largest one."""
 _NEUTRAL = PerformanceInfo(1.0, 1.0)
 
 _EXTENSION_NAME = re.compile(r"[a-z0-9_]+(\.[a-z0-9_]+)+")
@@ -51,10 +52,7 @@ def support(backend: Backend, view: OperationView) -> Support:
 
 def extensions(backend: Backend) -> tuple[Extension, ...]:
     """Return the extensions of a backend. Those that are not well formed are left out, with a line in the log."""
-    try:
-        listed: tuple[object, ...] = call(backend, "extensions", lambda: tuple(backend.extensions()))
-    except (HalError, MemoryError):
-        return ()
+    listed: tuple[object, ...] = call_or(backend, "extensions", lambda: tuple(backend.extensions()), ())
     valid: dict[str, Extension] = {}
     for extension in listed:
         if not isinstance(extension, Extension):
@@ -117,10 +115,7 @@ def capabilities(backend: Backend) -> Mapping[str, bool]:
 
 def hardware(backend: Backend) -> Mapping[str, str]:
     """Return what a backend tells of its hardware; nothing if it fails or gives an invalid answer."""
-    try:
-        listed: Mapping[object, object] = call(backend, "hardware", lambda: dict(backend.hardware().items()))
-    except (HalError, MemoryError):
-        return {}
+    listed: Mapping[object, object] = call_or(backend, "hardware", lambda: dict(backend.hardware().items()), {})
     valid = {name: shorten(value) for name, value in listed.items() if isinstance(name, str) and isinstance(value, str)}
     if len(valid) < len(listed):
         invalid_answer(backend, "hardware", f"returned {describe(listed)}; expected names with a text each")
@@ -129,10 +124,7 @@ def hardware(backend: Backend) -> Mapping[str, str]:
 
 def memory_bytes(backend: Backend) -> int:
     """Return the bytes that a backend uses in the memory of its hardware; 0 if it fails or gives an invalid answer."""
-    try:
-        used: object = call(backend, "memory_bytes", backend.memory_bytes)
-    except (HalError, MemoryError):
-        return 0
+    used: object = call_or(backend, "memory_bytes", backend.memory_bytes, 0)
     if isinstance(used, int) and 0 <= used < 2**63:
         return used
     invalid_answer(backend, "memory_bytes", f"returned {describe(used)}; expected a number of bytes")
@@ -141,13 +133,10 @@ def memory_bytes(backend: Backend) -> int:
 
 def performance(backend: Backend) -> PerformanceInfo:
     """Return the performance that a backend states; that of the CPU if it fails or gives an invalid answer."""
-    try:
-        stated: object = call(backend, "performance", backend.performance)
-    except (HalError, MemoryError):
-        return _NEUTRAL
+    stated: object = call_or(backend, "performance", backend.performance, _NEUTRAL)
     if isinstance(stated, PerformanceInfo):
         figures = (stated.exec_time, stated.power_usage)
-        if all(isinstance(figure, float | int) and 0 < figure <= _FLT_MAX for figure in figures):
+        if all(isinstance(figure, float | int) and 0 < figure <= FLT_MAX for figure in figures):
             return stated
     invalid_answer(backend, "performance", f"returned {describe(stated)}; expected positive, finite figures")
     return _NEUTRAL

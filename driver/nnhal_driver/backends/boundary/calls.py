@@ -82,6 +82,14 @@ def _call(
         raise translated(backend.id, method, error, check) from None
 
 
+def call_or(backend: Named, method: str, function: Callable[[], R], default: R) -> R:
+    """Return what a method of a backend returns; a default if it fails. The log has the reason."""
+    try:
+        return call(backend, method, function)
+    except (HalError, MemoryError):
+        return default
+
+
 def notify(backend: Named, method: str, function: Callable[P, object], *arguments: P.args, **named: P.kwargs) -> None:
     """Call a method whose failure must not stop the caller. The arguments are those of `call`. Errors are logged."""
     try:
