@@ -51,9 +51,7 @@ class Channel:
 
     def poll(self, seconds: float = 0.0) -> bool:
         """Wait for a message for some seconds at most. Return whether `receive` would return at once."""
-        poll = select.poll()  # select.select fails for large descriptors
-        poll.register(self.socket, select.POLLIN)
-        return bool(poll.poll(seconds * 1e3))
+        return wait_readable(self.socket, seconds)
 
     def fileno(self) -> int:
         """Return the descriptor of the socket."""
@@ -62,3 +60,10 @@ class Channel:
     def close(self) -> None:
         """Close this end."""
         self.socket.close()
+
+
+def wait_readable(file: int | socket.socket, seconds: float = 0.0) -> bool:
+    """Wait for some seconds at most. Return whether a file can be read. That of a process can when it has ended."""
+    poll = select.poll()  # select.select fails for large descriptors
+    poll.register(file, select.POLLIN)
+    return bool(poll.poll(seconds * 1e3))

@@ -4,7 +4,7 @@ import logging
 import os
 import resource
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from nnhal_service.sandbox.landlock import (
     PathRule,
     restrict_access,
 )
-from nnhal_service.sandbox.profile import SandboxProfile, profile_of
+from nnhal_service.sandbox.profile import SandboxProfile
 from nnhal_service.sandbox.seccomp import install_filter
 from nnhal_service.sandbox.system_calls import process_control
 from nnhal_service.settings import Settings
@@ -28,23 +28,22 @@ _TASKS = Path("/proc/self/task")
 _DUMPED_MEMORY = Path("/proc/self/coredump_filter")
 
 
-def enter_sandbox(settings: Settings, listen: Sequence[str], temporary: Path) -> None:
-    """Restrict this process to what a worker needs, unless the settings say otherwise.
+def enter_sandbox(settings: Settings, temporary: Path, profile: Callable[[], SandboxProfile]) -> None:
+    """Restrict this process to a profile, unless the settings say otherwise.
 
     Temporary files of this process and its children are in `temporary` from now on. See `restrict` for when to call it.
 
     Args:
         settings: the settings of the service.
-        listen: the addresses that the worker binds.
         temporary: a private folder for temporary files, which the caller removes.
+        profile: makes the profile, which may create folders.
 
     Raises:
         RuntimeError: the process has several threads.
     """
-    if settings.sandbox == "off":
-        return
-    tempfile.tempdir = os.environ["TMPDIR"] = str(temporary)
-    restrict(profile_of(settings, listen, temporary))
+    if settings.sandbox != "off":
+        tempfile.tempdir = os.environ["TMPDIR"] = str(temporary)
+        restrict(profile())
 
 
 def restrict(profile: SandboxProfile) -> list[str]:

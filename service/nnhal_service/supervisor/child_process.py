@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import socket
 import tempfile
 import time
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from nnhal_service.channel import Channel, Message
+from nnhal_service.metrics.supervisor_metrics import SupervisorMetrics
 from nnhal_service.settings import Settings
 from nnhal_service.supervisor.restarts import RestartPolicy
 from nnhal_service.supervisor.template import ChildKind, Template
@@ -25,11 +27,14 @@ class ChildProcess:
         pid: id of the process; 0 while there is none.
     """
 
-    def __init__(self, kind: ChildKind) -> None:
+    def __init__(self, kind: ChildKind, *, has_output: bool = False) -> None:
         self.channel: Channel | None = None
         self.output: WorkerOutput | None = None
         self.pid = 0
         self._kind = kind
+        self._has_output = has_output
+        self._descriptors: Sequence[int] = ()
+        self._message: Message = {}
         self._folder: Path | None = None
         self._started_at = 0.0
         self._start_at = 0.0
@@ -45,26 +50,19 @@ class ChildProcess:
         raise NotImplementedError
 
     def start(self, template: Template, settings: Settings) -> None:
-        """Start the process. Then it has a channel."""
-        raise NotImplementedError
-
-    def _start(self, template: Template, settings: Settings, message: Message, descriptors: Sequence[int]) -> None:
         """Start the process with a private folder, which its message names besides the settings."""
         self._started_at = time.monotonic()
         self._folder = Path(tempfile.mkdtemp(prefix=f"nnhal-{self._kind}-"))
         self.channel, other = Channel.pair()
+        descriptors = [other.fileno(), *self._descriptors]
+        if self._has_output:
+            self.output = WorkerOutput(self._kind)
+            descriptors.insert(1, self.output.write_end)
         values = settings.model_dump(mode="json", exclude_unset=True)
-        message = {"settings": values, "folder": str(self._folder), **message}
-        template.fork(self._kind, message, [other.fileno(), *descriptors])
+        template.fork(self._kind, {"settings": values, "folder": str(self._folder), **self._message}, descriptors)
         other.close()
-
-    def _start_with_output(
-        self, template: Template, settings: Settings, message: Message, descriptors: Sequence[int]
-    ) -> None:
-        """Start the process with a pipe for what its libraries print, which is the first of its descriptors."""
-        self.output = WorkerOutput(self._kind)
-        self._start(template, settings, message, [self.output.write_end, *descriptors])
-        self.output.close_write_end()
+        if self.output is not None:
+            self.output.close_write_end()
 
     def receive(self) -> bool:
         """Handle a message of the process. Return False if it has ended, or closed the channel."""
@@ -130,3 +128,28 @@ class ChildProcess:
     def close(self) -> None:
         """End the process."""
         self._clean_up()
+
+
+class PacketProcess(ChildProcess):
+    """A process for packets of workers, or the place for one. Close it when done.
+
+    Attributes:
+        packets: the socket to which workers send them. They wait there while there is no process.
+    """
+
+    def __init__(self, kind: ChildKind, metrics: SupervisorMetrics, buffer_bytes: int, *, has_output: bool) -> None:
+        super().__init__(kind, has_output=has_output)
+        self.packets, self._received = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.packets.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
+        self._descriptors = [self._received.fileno()]
+        self._metrics = metrics
+
+    def _handle(self, message: Message) -> None:
+        if "counts" in message:
+            self._metrics.add_process(message["counts"], message.get("gauges", {}))
+
+    def close(self) -> None:
+        """End the process, and close its sockets."""
+        super().close()
+        self.packets.close()
+        self._received.close()

@@ -48,6 +48,7 @@ from nnhal_service.channel import Channel
 from nnhal_service.log import event
 from nnhal_service.memory_limits import limit_memory, tune_malloc
 from nnhal_service.quarantine import Crash, QuarantineFile
+from nnhal_service.sandbox.profile import profile_of
 from nnhal_service.sandbox.restriction import enter_sandbox
 from nnhal_service.server import Server
 from nnhal_service.serving.hosting import Hosting
@@ -172,7 +173,8 @@ def run_probe(arguments: ChildArguments) -> None:
     given = Settings.model_validate(message["settings"])
     settings = given.model_copy(update={"cache_bytes": 0, "warm": 0})
     log.configure(settings.log_level, settings.log_format, stream, fields={"process": "probe"})
-    enter_sandbox(settings, (), Path(message["temporary"]))
+    temporary = Path(message["temporary"])
+    enter_sandbox(settings, temporary, lambda: profile_of(settings, (), temporary))
     activities = ActivityTable(memoryview(mmap.mmap(table, TABLE_BYTES)))
     hosting = Hosting((), activities=activities, quarantine=QuarantineFile(settings.state_dir))
     server = Server(settings, hosting)

@@ -298,7 +298,7 @@ class Supervisor:
             is_offender=self._scoreboard.offenders.wait_s(bytes.fromhex(owner)) is not None,
         )
         sockets = [each.fileno() for each in self._sockets.values()]
-        requests = self._share.requests.fileno(), self._shadow.executions.fileno()
+        requests = self._share.packets.fileno(), self._shadow.packets.fileno()
         worker = WorkerProcess(spec, self._scoreboard, self._template, requests, sockets)
         self._workers.append(worker)
         self._selector.register(worker.channel, selectors.EVENT_READ, worker)

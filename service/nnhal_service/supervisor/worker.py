@@ -24,6 +24,7 @@ from nnhal_service.operating.admin.worker_control import WorkerControl
 from nnhal_service.operating.admin.worker_report import WorkerReporter
 from nnhal_service.peers.fleet.fleet_directory import FleetDirectory
 from nnhal_service.peers.fleet.members_file import MembersFile
+from nnhal_service.sandbox.profile import profile_of
 from nnhal_service.sandbox.restriction import enter_sandbox
 from nnhal_service.server import Server
 from nnhal_service.serving.hosting import Hosting
@@ -82,7 +83,8 @@ def run_worker(arguments: ChildArguments) -> None:
     stream = redirect_output(output)
     log.configure(spec.settings.log_level, spec.settings.log_format, stream, fields={"worker": spec.slot})
     end_with_threads()
-    enter_sandbox(spec.settings, spec.addresses.listen, spec.temporary)
+    listen = spec.addresses.listen
+    enter_sandbox(spec.settings, spec.temporary, lambda: profile_of(spec.settings, listen, spec.temporary))
     tune_malloc()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     _raise_descriptor_limit()

@@ -5,12 +5,12 @@ backend that crashed, and end a second worker.
 """
 
 import os
-import select
 import time
 from pathlib import Path
 
 from nnhal_driver.activity import is_in_progress
 from nnhal_driver.quarantine import Verdict
+from nnhal_service.channel import wait_readable
 from nnhal_service.quarantine import QuarantineFile
 from nnhal_service.supervisor.scoreboard import Scoreboard, WorkerState
 
@@ -52,8 +52,6 @@ def _has_ended(pid: int) -> bool:
     except OSError:  # pid 0 of a row that has just been cleared
         return False
     try:
-        poll = select.poll()  # select() has no descriptors above 1024
-        poll.register(descriptor, select.POLLIN)
-        return bool(poll.poll(0))
+        return wait_readable(descriptor)
     finally:
         os.close(descriptor)

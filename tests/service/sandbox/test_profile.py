@@ -124,6 +124,6 @@ def test_locked_memory_needs_its_capability(tmp_path: Path) -> None:
 def test_without_the_sandbox_nothing_changes(tmp_path: Path) -> None:
     before = tempfile.tempdir, os.environ.get("TMPDIR")
     settings = Settings(sandbox="off", cache_dir=tmp_path / "cache")
-    enter_sandbox(settings, settings.listen, tmp_path)
+    enter_sandbox(settings, tmp_path, lambda: profile_of(settings, settings.listen, tmp_path))
     assert (tempfile.tempdir, os.environ.get("TMPDIR")) == before
     assert not (tmp_path / "cache").exists()

@@ -6,7 +6,6 @@ service moves the bytes (`daemon.py`), so that workers need no network, and a st
 
 import base64
 import os
-import select
 import socket
 import tempfile
 import time
@@ -20,6 +19,7 @@ from nnhal_cache.store import PendingEntry, Store
 from nnhal_driver.device import Device
 from nnhal_driver.execution.prepared_model import PreparedModel
 from nnhal_driver.model_cache.files import CacheFiles
+from nnhal_service.channel import wait_readable
 from nnhal_service.packets import Message, receive, send
 from nnhal_service.peers.cache_share.breaker import CircuitBreaker
 from nnhal_service.peers.cache_share.envelope import MAX_OBJECT_BYTES, EntrySealer, RefusedEntryError
@@ -113,10 +113,8 @@ class ShareClient:
 
     def _wait(self, own: socket.socket, left_s: float | None) -> Message:
         """Return the answer; that the share is unavailable if there is none in time."""
-        poll = select.poll()
-        poll.register(own, select.POLLIN)
         longest_s = self._timeout_s + _GRACE_S
-        if not poll.poll(max(0.0, longest_s if left_s is None else min(left_s, longest_s)) * 1e3):
+        if not wait_readable(own, max(0.0, longest_s if left_s is None else min(left_s, longest_s))):
             if left_s is not None and left_s < longest_s:
                 return {"missing": UNAVAILABLE.format("there was no time left to ask it")}
             self._breaker.fail(NO_ANSWER)

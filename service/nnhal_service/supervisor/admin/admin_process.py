@@ -12,7 +12,7 @@ from nnhal_service.operating.admin.actions import AdminError
 from nnhal_service.settings import Settings
 from nnhal_service.supervisor.admin.admin_listener import AdminListener
 from nnhal_service.supervisor.child_process import ChildProcess
-from nnhal_service.supervisor.template import ChildKind, Template
+from nnhal_service.supervisor.template import ChildKind
 
 _MAX_ANSWER_BYTES = 2**17 - 2**10
 """Largest answer. A channel has messages of up to 2**17 bytes."""
@@ -30,19 +30,14 @@ class AdminProcess(ChildProcess):
     """
 
     def __init__(self, listener: AdminListener, answer: Answer, metrics: Path) -> None:
-        super().__init__(ChildKind.ADMIN)
+        super().__init__(ChildKind.ADMIN, has_output=True)
         self._listener = listener
         self._answer = answer
-        self._metrics = metrics
+        self._message = {"metrics": str(metrics), "sockets": list(listener.sockets)}
+        self._descriptors = [each.fileno() for each in listener.sockets.values()]
 
     def _is_wanted(self, settings: Settings) -> bool:
         return bool(self._listener.sockets)
-
-    def start(self, template: Template, settings: Settings) -> None:
-        """Start the process. Then it has a channel and an output."""
-        sockets = self._listener.sockets
-        message = {"metrics": str(self._metrics), "sockets": list(sockets)}
-        self._start_with_output(template, settings, message, [each.fileno() for each in sockets.values()])
 
     def _handle(self, message: Message) -> None:
         if "request" in message and self.channel is not None:

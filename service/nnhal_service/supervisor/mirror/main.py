@@ -1,9 +1,7 @@
 """The process that copies the models at a URL: a child of the supervisor, which alone talks to the store."""
 
 import fcntl
-import os
 import signal
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +10,7 @@ from functools import cache, partial
 from nnhal_service.peers.cache_share.fsspec_store import FsspecStore
 from nnhal_service.repository.mirror import Mirror
 from nnhal_service.sandbox.profile import store_profile
-from nnhal_service.sandbox.restriction import restrict
+from nnhal_service.sandbox.restriction import enter_sandbox
 from nnhal_service.supervisor.adoption import begin_process
 from nnhal_service.supervisor.template import ChildArguments
 
@@ -28,9 +26,7 @@ def run_mirror(arguments: ChildArguments) -> None:
     url, copies = settings.models_url, settings.models_folder
     assert url is not None and copies is not None
     copies.mkdir(0o700, parents=True, exist_ok=True)
-    if settings.sandbox != "off":
-        tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
-        restrict(store_profile(settings, [folder, copies], outgoing=True))
+    enter_sandbox(settings, folder, lambda: store_profile(settings, [folder, copies], outgoing=True))
     with open(copies / ".lock", "wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # another service of this user may copy the same models
         open_store = cache(partial(FsspecStore, url, _REQUEST_S))

@@ -6,7 +6,7 @@ from nnhal_service.channel import Message
 from nnhal_service.log import event
 from nnhal_service.settings import Settings
 from nnhal_service.supervisor.child_process import ChildProcess
-from nnhal_service.supervisor.template import ChildKind, Template
+from nnhal_service.supervisor.template import ChildKind
 
 
 class MirrorProcess(ChildProcess):
@@ -17,10 +17,6 @@ class MirrorProcess(ChildProcess):
 
     def _is_wanted(self, settings: Settings) -> bool:
         return settings.models_url is not None
-
-    def start(self, template: Template, settings: Settings) -> None:
-        """Start the process. Then it has a channel."""
-        self._start(template, settings, {}, [])
 
     def _handle(self, message: Message) -> None:
         """Ignore a message: the process has none."""

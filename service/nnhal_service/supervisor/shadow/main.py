@@ -5,7 +5,6 @@ It ends when the shadow does not answer, and its successor begins anew.
 
 import faulthandler
 import os
-import select
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from nnhal.client import connect
 from nnhal.errors import HalError
+from nnhal_service.channel import wait_readable
 from nnhal_service.memory_limits import limit_memory, tune_malloc
 from nnhal_service.metrics import catalog
 from nnhal_service.metrics.pending_counts import PendingCounts
@@ -23,7 +23,7 @@ from nnhal_service.packets import receive
 from nnhal_service.recording.archives import Archives
 from nnhal_service.recording.shadow.repeater import TIMEOUT_S, Repeater, ShadowLostError
 from nnhal_service.sandbox.profile import profile_of
-from nnhal_service.sandbox.restriction import restrict
+from nnhal_service.sandbox.restriction import enter_sandbox
 from nnhal_service.server import Server
 from nnhal_service.settings import Settings
 from nnhal_service.supervisor.adoption import begin_process
@@ -51,9 +51,7 @@ def run_shadow(arguments: ChildArguments) -> None:
     settings, folder = begin_process(arguments, redirect_output(output))
     tune_malloc()
     address = f"unix:{folder}/socket"
-    if settings.sandbox != "off":
-        os.environ["TMPDIR"] = str(folder)
-        restrict(replace(profile_of(settings, (address,), folder), outgoing=True))
+    enter_sandbox(settings, folder, lambda: replace(profile_of(settings, (address,), folder), outgoing=True))
     counts = PendingCounts()
 
     def report() -> None:
@@ -94,11 +92,9 @@ def _serve(settings: Settings, address: str, folder: Path) -> Iterator[str]:
 
 def _run(executions: socket.socket, repeater: Repeater, report: Callable[[], None]) -> None:
     """Repeat executions as they come, and report the results about once a second."""
-    poll = select.poll()
-    poll.register(executions, select.POLLIN)
     report_at = time.monotonic()
     while True:
-        poll.poll(_REPORT_S * 1e3)
+        wait_readable(executions, _REPORT_S)
         if (received := receive(executions)) is not None:
             faulthandler.dump_traceback_later(_HANG_S, exit=True)
             message, files = received

@@ -1,9 +1,7 @@
 """The process of the cache share: a child of the supervisor, which alone talks to the store."""
 
-import os
 import signal
 import socket
-import tempfile
 import threading
 import time
 from collections.abc import Mapping
@@ -16,8 +14,9 @@ from nnhal_service.metrics import catalog
 from nnhal_service.metrics.pending_counts import PendingCounts
 from nnhal_service.peers.cache_share.daemon import ShareDaemon
 from nnhal_service.peers.cache_share.locations import directory_of, open_store
+from nnhal_service.replaced_files import file_version
 from nnhal_service.sandbox.profile import store_profile
-from nnhal_service.sandbox.restriction import restrict
+from nnhal_service.sandbox.restriction import enter_sandbox
 from nnhal_service.supervisor.adoption import begin_process
 from nnhal_service.supervisor.share.share_process import FLUSH_S
 from nnhal_service.supervisor.template import ChildArguments
@@ -43,10 +42,8 @@ def run_share(arguments: ChildArguments) -> None:
         with suppress(OSError):  # the first use reports it
             directory.mkdir(0o770, parents=True, exist_ok=True)
     reports = _Reports(arguments.channel, directory)
-    if settings.sandbox != "off":
-        tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
-        folders = [folder] if directory is None else [folder, directory]
-        restrict(store_profile(settings, folders, outgoing=directory is None))
+    folders = [folder] if directory is None else [folder, directory]
+    enter_sandbox(settings, folder, lambda: store_profile(settings, folders, outgoing=directory is None))
     store = cache(partial(open_store, settings.cache_share, settings.cache_share_timeout_s))
     with socket.socket(fileno=requests) as receiver:
         daemon = ShareDaemon(receiver, store, reports.count, settings.cache_share_bytes, settings.cache_share)
@@ -93,12 +90,7 @@ class _Reports:
                 self._look_at = float("inf")
 
 
-def _identify(directory: Path | None) -> tuple[int, int] | None:
+def _identify(directory: Path | None) -> tuple[int, ...] | None:
     """Return device and inode of a directory, or None if there is none."""
-    if directory is None:
-        return None
-    try:
-        status = directory.stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
+    version = None if directory is None else file_version(directory)
+    return version and version[:2]

@@ -2,17 +2,15 @@
 
 import logging
 import os
-import select
 import signal
-import socket
 from contextlib import suppress
 
-from nnhal_service.channel import Message
+from nnhal_service.channel import Message, wait_readable
 from nnhal_service.log import event
 from nnhal_service.metrics.supervisor_metrics import SupervisorMetrics
 from nnhal_service.settings import Settings
-from nnhal_service.supervisor.child_process import ChildProcess
-from nnhal_service.supervisor.template import ChildKind, Template
+from nnhal_service.supervisor.child_process import PacketProcess
+from nnhal_service.supervisor.template import ChildKind
 
 FLUSH_S = 5.0
 """Seconds that the process may take at the end to write what waits."""
@@ -21,30 +19,18 @@ _END_S = 1.0
 _BUFFER_BYTES = 2**20
 
 
-class ShareProcess(ChildProcess):
-    """The process of the cache share, or the place for one. Close it when done.
-
-    Attributes:
-        requests: the socket to which workers send requests. They wait there while there is no process.
-    """
+class ShareProcess(PacketProcess):
+    """The process of the cache share, or the place for one. The packets are requests. Close it when done."""
 
     def __init__(self, metrics: SupervisorMetrics) -> None:
-        super().__init__(ChildKind.SHARE)
-        self.requests, self._received = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.requests.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
-        self._metrics = metrics
+        super().__init__(ChildKind.SHARE, metrics, _BUFFER_BYTES, has_output=False)
 
     def _is_wanted(self, settings: Settings) -> bool:
         return settings.uses_cache_share
 
-    def start(self, template: Template, settings: Settings) -> None:
-        """Start the process. Then it has a channel."""
-        self._start(template, settings, {}, [self._received.fileno()])
-
     def _handle(self, message: Message) -> None:
-        if "counts" in message:
-            self._metrics.add_process(message["counts"], message["gauges"])
-        elif "replace" in message:
+        super()._handle(message)
+        if "replace" in message:
             self.replace()
 
     def _report_end(self, how: str) -> None:
@@ -57,16 +43,8 @@ class ShareProcess(ChildProcess):
         with suppress(ProcessLookupError):
             process = os.pidfd_open(self.pid)
             self._send_signal(signal.SIGTERM)
-            poll = select.poll()
-            poll.register(process, select.POLLIN)
-            if not poll.poll((FLUSH_S + _END_S) * 1e3):
+            if not wait_readable(process, FLUSH_S + _END_S):
                 event("share-died", logging.ERROR, pid=self.pid, how="it did not stop in time")
             os.close(process)
         while self.channel is not None and self.channel.poll() and self.receive():
             pass  # its last counts
-
-    def close(self) -> None:
-        """End the process, and close its sockets."""
-        super().close()
-        self.requests.close()
-        self._received.close()
