@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias, get_args
+from typing import Annotated, Literal, TypeAlias, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
@@ -319,29 +319,15 @@ class Settings(BaseModel):
         text = self.admin_listen
         return text if text not in (None, "none") and Address.parse(text).kind == "tcp" else None
 
-    @field_validator(
-        "listen",
-        "http_hosts",
-        "backends",
-        "devices",
-        "data_users",
-        "disabled_extensions",
-        "sandbox_paths",
-        "record_identities",
-        "record_models",
-        "record_devices",
-        "shadow_identities",
-        "shadow_models",
-        "shadow_devices",
-        mode="before",
-    )
+    @field_validator("*", mode="before")
     @classmethod
     def _split_list(cls, value: object, info: ValidationInfo) -> object:
         """Parse the text of a list: JSON if it starts with a bracket, or else elements with commas between them.
 
         Between devices that have lists of backends, there are semicolons.
         """
-        if not isinstance(value, str):
+        is_list = get_origin(cls.model_fields[info.field_name or ""].annotation) is tuple
+        if not is_list or not isinstance(value, str):
             return value
         if value.lstrip().startswith("["):
             return _parse_json(value)
