@@ -5,7 +5,7 @@ import math
 import threading
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from nnhal_service.metrics.catalog import METRICS, Kind, Merge, Metric
 
@@ -16,8 +16,7 @@ FILE = "metrics.json"
 """Name of the file with the last metrics of a process, in its private folder."""
 
 
-@dataclass(frozen=True, slots=True)
-class Exemplar:
+class Exemplar(NamedTuple):
     """Example of an observation of a histogram.
 
     Attributes:
@@ -111,15 +110,7 @@ class Snapshot:
                 "includes": sorted(self.includes),
                 "values": {name: list(values.items()) for name, values in self.values.items()},
                 "histograms": {
-                    name: [
-                        (
-                            labels,
-                            each.counts,
-                            each.sum,
-                            [(bucket, e.trace_id, e.value, e.at) for bucket, e in each.exemplars.items()],
-                        )
-                        for labels, each in histograms.items()
-                    ]
+                    name: [(labels, h.counts, h.sum, list(h.exemplars.items())) for labels, h in histograms.items()]
                     for name, histograms in self.histograms.items()
                 },
             },
@@ -185,7 +176,7 @@ def _histograms(metric: Metric, rows: Iterable[tuple[Any, ...]]) -> dict[Labels,
         if len(counts) != len(metric.bounds) + 1:
             raise ValueError(f"{metric.name} has {len(counts)} buckets; expected {len(metric.bounds) + 1}")
         examples = {
-            int(bucket): Exemplar(str(trace), float(value), float(at)) for bucket, trace, value, at in exemplars
+            int(bucket): Exemplar(str(trace), float(value), float(at)) for bucket, (trace, value, at) in exemplars
         }
         histograms[_labels(metric, labels)] = HistogramValue(
             [int(_number(count)) for count in counts], _number(total), examples
