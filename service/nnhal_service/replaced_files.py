@@ -18,6 +18,18 @@ def version_of(status: os.stat_result) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
+def read_file(path: Path) -> bytes:
+    """Return the contents of a file of the operator.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from None
+
+
 def replace_file(path: Path, content: bytes) -> None:
     """Replace a file, so that a reader sees the old contents or the new ones. If that fails, the old ones stay.
 

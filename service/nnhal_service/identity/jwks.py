@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from nnhal_service import log
-from nnhal_service.replaced_files import replace_file
+from nnhal_service.replaced_files import read_file, replace_file
 
 Fetch = Callable[[], bytes]
 """Returns the JSON text of a set of keys. Raises ValueError if that fails."""
@@ -34,18 +34,11 @@ def fetcher(source: str) -> Fetch:
         ValueError: the source is a URL that others could answer, because it is not of https.
     """
     if not is_url(source):
-        return partial(_read, Path(source))
+        return partial(read_file, Path(source))
     url = urlsplit(source)
     if url.scheme != "https" and not (url.scheme == "http" and url.hostname in _LOOPBACK):
         raise ValueError(f"invalid source of keys {source!r}; expected a path or a URL that starts with https://")
     return partial(_get, source)
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ValueError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from None
 
 
 def _get(url: str) -> bytes:

@@ -7,6 +7,9 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
+
+from nnhal_service.replaced_files import read_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +57,14 @@ class CertificateFiles:
             ValueError: a file is unreadable or is not PEM, or the key does not belong to the certificate. The message
                 has the path, and nothing of the contents.
         """
-        chain, key = _read(self.certificate), _read(self.key)
+        chain, key = read_file(self.certificate), read_file(self.key)
         certificate = _parse_certificates(self.certificate, chain)[0]
-        if _public_key(certificate) != _parse_key(self.key, key):
+        if certificate.public_key() != _parse_key(self.key, key):
             raise ValueError(f"the key in {self.key} does not belong to the certificate in {self.certificate}")
         client_ca = None
         if self.client_ca is not None:
-            _parse_certificates(self.client_ca, client_ca := _read(self.client_ca))
+            _parse_certificates(self.client_ca, client_ca := read_file(self.client_ca))
         return Certificates(chain, key, client_ca, _name(certificate), certificate.not_valid_after_utc)
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ValueError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from None
 
 
 def _parse_certificates(path: Path, text: bytes) -> list[x509.Certificate]:
@@ -78,20 +74,14 @@ def _parse_certificates(path: Path, text: bytes) -> list[x509.Certificate]:
         raise ValueError(f"{path} has no certificate in PEM, or a damaged one") from None
 
 
-def _parse_key(path: Path, text: bytes) -> bytes:
+def _parse_key(path: Path, text: bytes) -> PublicKeyTypes:
     """Return the public half of a private key."""
     try:
-        key = serialization.load_pem_private_key(text, None)
+        return serialization.load_pem_private_key(text, None).public_key()
     except TypeError:
         raise ValueError(f"the private key in {path} has a passphrase; expected one without") from None
     except (ValueError, UnsupportedAlgorithm):
         raise ValueError(f"{path} has no private key in PEM, or a damaged one") from None
-    return key.public_key().public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
-
-
-def _public_key(certificate: x509.Certificate) -> bytes:
-    encoding = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
-    return certificate.public_key().public_bytes(*encoding)
 
 
 def _name(certificate: x509.Certificate) -> str:
