@@ -19,9 +19,9 @@ from nnhal.errors import HalError, exception_text, missed_deadline
 from nnhal.types import OMITTED, AnyArray, ExecutionConfig, ExecutionResult
 from nnhal_driver.execution.execution_call import ExecutionCall
 from nnhal_driver.execution.executor import deliver
-from nnhal_driver.execution.prepared_model import PreparedModel
+from nnhal_driver.execution.prepared_model import DEFAULT_CONFIG, PreparedModel
 from nnhal_driver.execution.request_binding import BoundRequest, ValidRequest
-from nnhal_driver.execution.returned_values import DEFAULT_CONFIG, returned_arrays, returned_request
+from nnhal_driver.execution.returned_values import returned_arrays, returned_request
 from nnhal_driver.scheduling.deadline import NO_DEADLINE, Deadline
 from nnhal_driver.scheduling.share import share_of
 

@@ -14,12 +14,10 @@ from nnhal.types import (
 )
 from nnhal_driver.execution.exclusive_use import ExclusiveUse
 from nnhal_driver.execution.execution_call import ExecutionCall
-from nnhal_driver.execution.prepared_model import PreparedModel
+from nnhal_driver.execution.prepared_model import DEFAULT_CONFIG, PreparedModel
 
 NOT_CACHED = -1
 """Identifier of a pool that the burst does not cache."""
-
-_DEFAULT_CONFIG = ExecutionConfig()
 
 
 class Burst:
@@ -42,7 +40,7 @@ class Burst:
         self,
         request: Request,
         memory_identifier_tokens: Sequence[int],
-        config: ExecutionConfig = _DEFAULT_CONFIG,
+        config: ExecutionConfig = DEFAULT_CONFIG,
         call: ExecutionCall | None = None,
     ) -> ExecutionResult:
         """Execute a request like `PreparedModel.execute_synchronously`.

@@ -37,7 +37,8 @@ from nnhal_driver.scheduling.ticket import AdmissionRequest
 from nnhal_driver.validation.preparation import validate_execution_arguments, validate_hints
 from nnhal_driver.validation.request import RequestValidator
 
-_DEFAULT_CONFIG = ExecutionConfig()
+DEFAULT_CONFIG = ExecutionConfig()
+"""Options of an execution whose caller has none. They need no validation."""
 _SLOW_S = 0.1
 """Seconds, besides twice its usual time, after which an execution of a plug-in gives up its slot."""
 
@@ -83,7 +84,7 @@ class PreparedModel:
     def execute_synchronously(
         self,
         request: Request,
-        config: ExecutionConfig = _DEFAULT_CONFIG,
+        config: ExecutionConfig = DEFAULT_CONFIG,
         call: ExecutionCall | None = None,
     ) -> ExecutionResult:
         """Validate a request, wait for a slot and run it on the calling thread (hal-surface 8.3).
@@ -100,7 +101,7 @@ class PreparedModel:
     def execute_fenced(
         self,
         request: Request,
-        config: ExecutionConfig = _DEFAULT_CONFIG,
+        config: ExecutionConfig = DEFAULT_CONFIG,
         arguments: FencedArguments | None = None,
     ) -> FencedExecution:
         """Validate a request and run it on a worker when all fences have signalled (hal-surface 9.9).
@@ -125,7 +126,7 @@ class PreparedModel:
         Raises:
             HalError: INVALID_ARGUMENT (V-REQ*, V-TOKEN*, V-EXECARG*, V-EXT*).
         """
-        if config is not _DEFAULT_CONFIG:
+        if config is not DEFAULT_CONFIG:
             validate_execution_arguments(OMITTED, config.loop_timeout_duration_ns)
             validate_hints(config.execution_hints, config.extension_name_to_prefix)
         form = self._validator.validate(request, fenced=fenced)

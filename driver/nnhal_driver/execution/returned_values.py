@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from nnhal.types import (
     AnyArray,
     DataLocation,
-    ExecutionConfig,
     ExecutionResult,
     Memory,
     Request,
@@ -13,12 +12,10 @@ from nnhal.types import (
     RequestMemoryPool,
     ReturnedPool,
 )
-from nnhal_driver.execution.prepared_model import PreparedModel
+from nnhal_driver.execution.prepared_model import DEFAULT_CONFIG, PreparedModel
 from nnhal_driver.execution.request_binding import ValidRequest
 from nnhal_driver.graph import array_from_bytes
 
-DEFAULT_CONFIG = ExecutionConfig()
-"""Options of such an execution, unless its caller has others."""
 _UNKNOWN_RANK = (0,)
 
 

@@ -8,8 +8,9 @@ import numpy as np
 from nnhal.errors import invalid_argument
 from nnhal.types import AnyArray, ExecutionResult
 from nnhal_driver.execution.execution_call import ExecutionCall
+from nnhal_driver.execution.prepared_model import DEFAULT_CONFIG
 from nnhal_driver.execution.request_binding import ValidRequest
-from nnhal_driver.execution.returned_values import DEFAULT_CONFIG, returned_request
+from nnhal_driver.execution.returned_values import returned_request
 from nnhal_service.open_inference.guest_model import GuestModel
 from nnhal_service.open_inference.shared_memory import RegionPart, SharedRegions
 from nnhal_service.open_inference.translation import (

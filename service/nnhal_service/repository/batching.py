@@ -10,8 +10,8 @@ from nnhal.tflite.errors import TfliteError
 from nnhal.types import DTYPES, AnyArray, Operand
 from nnhal_driver.execution.batching import BatchedModel, Batcher
 from nnhal_driver.execution.execution_call import ExecutionCall
-from nnhal_driver.execution.prepared_model import PreparedModel
-from nnhal_driver.execution.returned_values import DEFAULT_CONFIG, returned_arrays, returned_request
+from nnhal_driver.execution.prepared_model import DEFAULT_CONFIG, PreparedModel
+from nnhal_driver.execution.returned_values import returned_arrays, returned_request
 from nnhal_service.repository.model_config import ModelConfig
 from nnhal_service.repository.model_folder import UnusableFileError
 

@@ -30,8 +30,8 @@ from nnhal_driver.backends.gpu.subgraph import GpuSubgraph
 from nnhal_driver.compilation import cost
 from nnhal_driver.execution.execution_call import ExecutionCall
 from nnhal_driver.execution.plan import Intermediate, RunContext
-from nnhal_driver.execution.prepared_model import PreparedModel
-from nnhal_driver.execution.returned_values import DEFAULT_CONFIG, returned_request
+from nnhal_driver.execution.prepared_model import DEFAULT_CONFIG, PreparedModel
+from nnhal_driver.execution.returned_values import returned_request
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import NO_DEADLINE
 from tests.driver.backends.gpu.models import IMAGE, OPTIONS, convolution, view_of
