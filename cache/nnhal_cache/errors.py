@@ -44,16 +44,11 @@ _BY_ERRNO = {
 }
 
 
-def to_cache_error(path: Path, error: OSError, subject: str = "the cache") -> CacheError:
-    """Return the CacheError for an operating system error at a path. The message begins with `subject`."""
-    kind, text = _BY_ERRNO.get(error.errno or 0, (CacheError, f"cannot be used: {error.strerror or error}"))
-    return kind(f"{subject} {path} {text}")
-
-
 @contextmanager
 def cache_errors(path: Path, subject: str = "the cache") -> Iterator[None]:
     """Turn operating system errors at a path into a CacheError, whose message begins with `subject`."""
     try:
         yield
     except OSError as error:
-        raise to_cache_error(path, error, subject) from error
+        kind, text = _BY_ERRNO.get(error.errno or 0, (CacheError, f"cannot be used: {error.strerror or error}"))
+        raise kind(f"{subject} {path} {text}") from error

@@ -173,12 +173,6 @@ class Scheduler:
         self.workers.close()
         self.timers.close()
 
-    def __enter__(self) -> "Scheduler":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             _run(job, "a preparation")

@@ -5,6 +5,7 @@ import random
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import pytest
 
@@ -26,7 +27,7 @@ PERSISTENT = ErrorStatus.MISSED_DEADLINE_PERSISTENT
 @pytest.fixture
 def scheduler() -> Iterator[Scheduler]:
     """Yield a scheduler with one preparation thread. In the end its queue must be empty."""
-    with Scheduler(executions=1, preparations=1, queues=QueueLimits(4, 10)) as running:
+    with closing(Scheduler(executions=1, preparations=1, queues=QueueLimits(4, 10))) as running:
         yield running
     assert running.preparations.waiting == 0
     assert running.preparations._owners == {}

@@ -1,6 +1,7 @@
 """Threads of a device: the order of preparations, and what remains when they are closed."""
 
 import threading
+from contextlib import closing
 
 import pytest
 
@@ -16,7 +17,7 @@ QUEUES = QueueLimits(preparations=3, executions=10)
 
 def test_preparations_of_one_owner_run_by_priority_and_a_full_queue_rejects() -> None:
     order: list[int] = []
-    with Scheduler(executions=1, preparations=1, queues=QUEUES) as scheduler:
+    with closing(Scheduler(executions=1, preparations=1, queues=QUEUES)) as scheduler:
         blocker = block(scheduler)
         for priority in (Priority.LOW, Priority.HIGH, Priority.MEDIUM):
             work = RecordedWork(lambda check, p=priority: order.append(p))  # type: ignore[misc]
@@ -35,7 +36,7 @@ def test_callback_that_fails_does_not_end_its_thread(caplog: pytest.LogCaptureFi
             raise SystemExit("broken callback")
 
     done = RecordedWork()
-    with Scheduler(executions=1, preparations=1, queues=QUEUES) as scheduler:
+    with closing(Scheduler(executions=1, preparations=1, queues=QUEUES)) as scheduler:
         prepare(scheduler, FailingWork())
         prepare(scheduler, done)
         assert done.status() == ErrorStatus.NONE
