@@ -8,8 +8,6 @@ import json
 import logging
 import os
 import socket
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,13 +16,13 @@ from typing import Any
 from nnhal.local_users import own_and_root, socket_user
 from nnhal_service.log import event
 from nnhal_service.operating.admin.actions import AdminError
+from nnhal_service.operating.admin.call_threads import CallThreads
 
 NAME = "control"
 """Name of the socket in the folder of the worker."""
 _MAX_REQUEST_BYTES = 2**16
 _MAX_RESPONSE_BYTES = 2**26
 _MAX_CONNECTIONS = 16
-_RETRY_S = 0.1
 _IDLE_S = 10.0
 """Seconds that a client may take to send its request, or to read the response."""
 
@@ -45,36 +43,16 @@ class ControlServer:
     def __init__(self, folder: Path, commands: Mapping[str, Command]) -> None:
         self._commands = commands
         self._users = own_and_root()
-        self._slots = threading.BoundedSemaphore(_MAX_CONNECTIONS)
-        self._closed = False
         self._socket = socket.socket(socket.AF_UNIX)
         with _short_path(folder / NAME) as path:
             self._socket.bind(path)
         self._socket.listen()
-        self._thread = threading.Thread(target=self._accept, name="nnhal-control", daemon=True)
-        self._thread.start()
-
-    def _accept(self) -> None:
-        while True:
-            self._slots.acquire()
-            try:
-                connection, _ = self._socket.accept()
-            except OSError:
-                if self._closed:
-                    return
-                self._slots.release()
-                time.sleep(_RETRY_S)  # the process may be out of descriptors
-                continue
-            threading.Thread(target=self._serve, args=(connection,), name="nnhal-control-call", daemon=True).start()
+        self._threads = CallThreads(self._socket, _MAX_CONNECTIONS, "nnhal-control", self._serve)
 
     def _serve(self, connection: socket.socket) -> None:
-        try:
-            with connection, suppress(OSError):
-                connection.settimeout(_IDLE_S)
-                if socket_user(connection) in self._users:
-                    connection.sendall(self._respond(_receive(connection, _MAX_REQUEST_BYTES)))
-        finally:
-            self._slots.release()
+        connection.settimeout(_IDLE_S)
+        if socket_user(connection) in self._users:
+            connection.sendall(self._respond(_receive(connection, _MAX_REQUEST_BYTES)))
 
     def _respond(self, request: bytes) -> bytes:
         try:
@@ -88,7 +66,7 @@ class ControlServer:
 
     def close(self) -> None:
         """Accept no more commands."""
-        self._closed = True
+        self._threads.is_closed = True
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # ends accept
         self._socket.close()

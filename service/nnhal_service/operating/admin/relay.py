@@ -7,14 +7,13 @@ to a private socket of the server. The names under which that happens are known 
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from nnhal.local_users import socket_user
+from nnhal_service.operating.admin.call_threads import CallThreads
 
 _MAX_CONNECTIONS = 64
-_RETRY_S = 0.1
 _PREFIX = "unix-abstract:"
 
 
@@ -30,35 +29,20 @@ class LocalRelay:
     def __init__(
         self, listener: socket.socket, server: str, users: Collection[int], on_refused: Callable[[int], None]
     ) -> None:
-        self._listener = listener
         self._server = server
         self._users = frozenset(users)
         self._on_refused = on_refused
         self._peers: dict[str, int] = {}
-        self._slots = threading.BoundedSemaphore(_MAX_CONNECTIONS)
-        self._closed = False
-        self._thread = threading.Thread(target=self._accept, name="nnhal-admin-accept", daemon=True)
-        self._thread.start()
+        self._threads = CallThreads(listener, _MAX_CONNECTIONS, "nnhal-admin", self._serve)
 
     def user(self, peer: str) -> int | None:
         """Return the id of the user of a connection, by the name of its peer in gRPC; None if it is unknown."""
         return self._peers.get(peer)
 
-    def _accept(self) -> None:
-        while not self._closed:
-            self._slots.acquire()
-            try:
-                outer, _ = self._listener.accept()
-            except OSError:
-                self._slots.release()
-                time.sleep(_RETRY_S)  # the process may be out of descriptors
-                continue
-            threading.Thread(target=self._serve, args=(outer,), name="nnhal-admin-call", daemon=True).start()
-
     def _serve(self, outer: socket.socket) -> None:
         name = ""
         try:
-            with outer, socket.socket(socket.AF_UNIX) as inner, suppress(OSError):
+            with socket.socket(socket.AF_UNIX) as inner:
                 user = socket_user(outer)
                 if user not in self._users:
                     self._on_refused(user)
@@ -73,11 +57,10 @@ class LocalRelay:
                 back.join()
         finally:
             self._peers.pop(name, None)
-            self._slots.release()
 
     def close(self) -> None:
         """Accept no more connections. The threads of open ones end with the process."""
-        self._closed = True
+        self._threads.is_closed = True
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:
