@@ -120,13 +120,18 @@ def _describe(problem: Mapping[str, Any], origins: Mapping[str, str]) -> str:
     origin = origins.get(setting, "settings")
     source = origin if origin.startswith(("-", "NNHAL_")) or not setting else f"{origin}: {setting}"
     where = "".join(f"[{key}]" for key in path)
-    message = problem["msg"].removeprefix("Value error, ")
+    return f"{source}{where}: {problem_text(problem)}"
+
+
+def problem_text(problem: Mapping[str, Any]) -> str:
+    """Return what is wrong with a value, and what was expected, for a problem that pydantic found."""
     if problem["type"] == "extra_forbidden":
-        message = "there is no such name"
-    elif problem["type"] != "value_error":  # the text is pydantic's
-        expected = _EXPECTED.get(problem["type"], "").format_map(problem.get("ctx", {}))
-        message = f"invalid value {problem['input']!r}" + (f": expected {expected}" if expected else f": {message}")
-    return f"{source}{where}: {message}"
+        return "there is no such name"
+    message: str = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "value_error":
+        return message
+    expected = _EXPECTED.get(problem["type"], "").format_map(problem.get("ctx", {}))
+    return f"invalid value {problem['input']!r}: {f'expected {expected}' if expected else message}"
 
 
 def to_toml(loaded: LoadedSettings) -> str:

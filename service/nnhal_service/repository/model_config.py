@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from nnhal.types import ExecutionPreference, Priority
+from nnhal_service.settings_sources import problem_text
 
 
 def _member(enum: type[ExecutionPreference] | type[Priority]) -> AfterValidator:
@@ -61,5 +62,4 @@ def parse_config(text: bytes) -> ModelConfig:
         return ModelConfig.model_validate(tomllib.loads(text.decode()))
     except ValidationError as error:
         first = error.errors()[0]
-        reason = "there is no such option" if first["type"] == "extra_forbidden" else first["msg"]
-        raise ValueError(f"option {'.'.join(map(str, first['loc']))}: {reason}") from None
+        raise ValueError(f"option {'.'.join(map(str, first['loc']))}: {problem_text(first)}") from None

@@ -138,7 +138,7 @@ def test_configuration(folder: Path, serving: Serving) -> None:
         put(folder / "a.toml", b"instances = 2")
         repository.check()
         repository.check()
-        assert reason(repository, "a") == "a.toml: option instances: there is no such option"
+        assert reason(repository, "a") == "a.toml: option instances: there is no such name"
         assert repository.get("a") is served
 
 
@@ -146,6 +146,7 @@ def test_configuration(folder: Path, serving: Serving) -> None:
     ("config", "problem"),
     [
         (b"preference = 'fast'", "expected one of low_power"),
+        (b"max_batch = 0", "option max_batch: invalid value 0: expected at least 1"),
         (b"device = 'gpu'", "there is no device 'gpu'; expected one of nnhal"),
         (b"[sha256]\n1 = '%s'" % (b"0" * 64), "has the SHA-256 .*; its configuration says 0000"),
         (b"signature = 'serve'", "has no signature 'serve'"),
