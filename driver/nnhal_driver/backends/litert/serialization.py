@@ -14,6 +14,7 @@ from nnhal_driver.backends.litert.page_sharing import is_shareable
 from nnhal_driver.backends.litert.writer import ConstantLocation, ModelFile, Reserve, place_constants
 from nnhal_driver.operations.call import Shape
 
+_PLAIN_FIELDS = ("has_variables", "engine_bytes", "steps", "has_regions", "is_dynamic")
 _COUNT_BYTES = 4
 """Size of the length field at the beginning, which precedes the description."""
 
@@ -29,11 +30,7 @@ def save(model: ConvertedModel, shapes: tuple[Shape, ...]) -> Sections:
             "outputs": model.outputs,
             "operators": model.operators,
             "constants": list(model.constants),
-            "has_variables": model.has_variables,
-            "engine_bytes": model.engine_bytes,
-            "steps": model.steps,
-            "has_regions": model.has_regions,
-            "is_dynamic": model.is_dynamic,
+            **{name: getattr(model, name) for name in _PLAIN_FIELDS},
             "places": [[location.offset, location.size, location.type] for location in file.locations],
         }
     ).encode()
@@ -58,11 +55,7 @@ def load(sections: Sections, reserve: Reserve = lambda size: None) -> tuple[Conv
         tuple((tensor, tuple(shape)) for tensor, shape in description["outputs"]),
         tuple(description["operators"]),
         {position: _private(array) for position, array in zip(description["constants"], outputs, strict=True)},
-        description["has_variables"],
-        description["engine_bytes"],
-        description["steps"],
-        description["has_regions"],
-        description["is_dynamic"],
+        **{name: description[name] for name in _PLAIN_FIELDS},
     )
     return model, tuple(tuple(shape) for shape in description["shapes"])
 
