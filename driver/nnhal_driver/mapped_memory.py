@@ -5,6 +5,7 @@
 
 import ctypes
 import mmap
+import os
 
 import numpy as np
 
@@ -40,6 +41,21 @@ def allocate(size: int, *, zeroed: bool = True) -> Bytes:
         return np.frombuffer(OwnMapping(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
     except (OSError, OverflowError) as error:
         raise MemoryError(f"cannot map {size} bytes: {error}") from error
+
+
+def read_at(descriptor: int, size: int, start: int = 0) -> Bytes:
+    """Return a part of a file in memory, read-only; less of it if the file ends before. Its offset is not moved.
+
+    Raises:
+        OSError: the file cannot be read.
+        MemoryError: there is not enough memory.
+    """
+    memory = allocate(size, zeroed=False)
+    done = 0
+    while done < size and (count := os.preadv(descriptor, [memory[done:].data], start + done)):
+        done += count
+    memory.flags.writeable = False
+    return memory[:done]
 
 
 def in_own_mapping(array: AnyArray) -> bool:

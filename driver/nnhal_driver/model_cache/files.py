@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from nnhal.errors import invalid_argument
 from nnhal.rules.cache_token import check_token
 from nnhal.types import Bytes, NumberOfCacheFiles
-from nnhal_driver.mapped_memory import allocate
+from nnhal_driver.mapped_memory import read_at
 
 FILE_COUNTS = NumberOfCacheFiles(1, 1)
 """Number of files of each kind. All backends share them."""
@@ -153,15 +153,10 @@ def read_file(descriptor: int, size: int, kind: str) -> Bytes:
         CacheMissError: the file is shorter, or cannot be read.
         MemoryError: there is not enough memory.
     """
-    memory = allocate(size, zeroed=False)
-    done = 0
-    while done < size:
-        with _reading():
-            count = os.preadv(descriptor, [memory[done:].data], done)
-        if count == 0:
-            raise CacheMissError(f"the {kind} cache is truncated: {done} of {size} bytes", damaged=True)
-        done += count
-    memory.flags.writeable = False
+    with _reading():
+        memory = read_at(descriptor, size)
+    if memory.size < size:
+        raise CacheMissError(f"the {kind} cache is truncated: {memory.size} of {size} bytes", damaged=True)
     return memory
 
 

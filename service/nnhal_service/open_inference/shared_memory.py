@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from nnhal.errors import HalError, invalid_argument
 from nnhal.types import Bytes, ErrorKind, ErrorStatus
-from nnhal_driver.mapped_memory import allocate
+from nnhal_driver.mapped_memory import read_at
 from nnhal_service.identity.accounts import permission_denied
 from nnhal_service.sessions.limits import Limits
 
@@ -104,13 +104,9 @@ class SharedRegions:
             HalError: INVALID_ARGUMENT: there is no such part.
         """
         file, start = self._locate(part)
-        data = allocate(part.size, zeroed=False)
-        done = 0
-        while done < data.size and (count := os.preadv(file.descriptor, [data[done:].data], start + done)):
-            done += count
-        if done < data.size:
+        data = read_at(file.descriptor, part.size, start)
+        if data.size < part.size:
             raise invalid_argument(f"shared memory region '{part.region}' has become smaller")
-        data.flags.writeable = False
         return data
 
     def write(self, part: RegionPart, data: Bytes) -> None:

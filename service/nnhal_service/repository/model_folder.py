@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nnhal.types import Bytes
-from nnhal_driver.mapped_memory import allocate
+from nnhal_driver.mapped_memory import read_at
 from nnhal_service.replaced_files import file_version, version_of
 from nnhal_service.repository.model_config import ModelConfig, parse_config
 
@@ -136,14 +136,10 @@ class ModelFolder:
             MemoryError: there is not enough memory.
         """
         with self._open(file) as (descriptor, status):
-            data = allocate(status.st_size, zeroed=False)
-            done = 0
-            while done < data.size and (count := os.preadv(descriptor, [data[done:].data], done)):
-                done += count
+            data = read_at(descriptor, status.st_size)
         mark = version_of(status)
-        if done < data.size or file_version(file.path) != mark:
+        if data.size < status.st_size or file_version(file.path) != mark:
             raise UnusableFileError(f"{file.path.name} is being written")
-        data.flags.writeable = False
         if sha256 and (actual := hashlib.sha256(data.data).hexdigest()) != sha256:
             raise UnusableFileError(f"{file.path.name} has the SHA-256 {actual}; its configuration says {sha256}")
         return data, mark
