@@ -44,11 +44,6 @@ class Share:
         self._level_ns = 0.0
         self._settled_at = clock()
 
-    @property
-    def spent_ns(self) -> int:
-        """Running time so far, of executions and preparations."""
-        return self._spent_ns
-
     def begin_execution(self) -> None:
         """Count an execution that runs or waits, until `end_execution`. Only for shares with a quota of them.
 

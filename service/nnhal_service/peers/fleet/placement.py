@@ -42,9 +42,6 @@ class Needs:
     avoid: frozenset[str] = frozenset()
 
 
-NO_NEEDS = Needs()
-
-
 @dataclass(frozen=True, slots=True)
 class SessionPlacement:
     """Result of a choice.

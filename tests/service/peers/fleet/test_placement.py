@@ -9,7 +9,6 @@ import pytest
 from nnhal_service.peers.fleet.member import Member
 from nnhal_service.peers.fleet.placement import (
     HERE_ADVANTAGE,
-    NO_NEEDS,
     SHORTLIST,
     SMALL_FLEET,
     WARM_ADVANTAGE,
@@ -19,6 +18,7 @@ from nnhal_service.peers.fleet.placement import (
 )
 
 MODEL = "ab" * 32
+NO_NEEDS = Needs()
 WARM = Needs(frozenset([MODEL]))
 
 
