@@ -60,6 +60,8 @@ def parse_config(text: bytes) -> ModelConfig:
     """
     try:
         return ModelConfig.model_validate(tomllib.loads(text.decode()))
+    except RecursionError:
+        raise ValueError("its values are nested too deeply") from None
     except ValidationError as error:
         first = error.errors()[0]
         raise ValueError(f"option {'.'.join(map(str, first['loc']))}: {problem_text(first)}") from None

@@ -152,6 +152,7 @@ def test_configuration(folder: Path, serving: Serving) -> None:
         (b"signature = 'serve'", "has no signature 'serve'"),
         (b"labels = ", "a.toml: Invalid value"),
         (b"\xff", "a.toml: .*utf-8"),
+        (b"labels = " + b"[" * 5000, "a.toml: its values are nested too deeply"),
     ],
 )
 def test_invalid_configuration(folder: Path, serving: Serving, config: bytes, problem: str) -> None:
