@@ -73,6 +73,7 @@ def decompress(body: bytes, encoding: str, limit: int) -> bytes:
     Raises:
         HTTPException: 415, 400 or 413: the encoding is unknown, the body is damaged, or it is too large.
     """
+    encoding = encoding.strip().lower()
     if encoding in ("", "identity"):
         return body
     if encoding not in _WINDOW_BITS:
@@ -86,6 +87,8 @@ def decompress(body: bytes, encoding: str, limit: int) -> bytes:
         raise _too_large(limit)
     if not stream.eof:
         raise HTTPException(400, f"the body is not {encoding}: it ends early")
+    if stream.unused_data:
+        raise HTTPException(400, f"the body is not {encoding}: more follows its end")
     return whole
 
 
@@ -93,7 +96,7 @@ def compress(body: bytes, accepted: str) -> tuple[bytes, dict[str, str]]:
     """Return a body in the first encoding that the client asks for and the service has, and its headers."""
     for text in accepted.lower().split(","):
         name, _, weight = text.strip().partition(";")
-        if name in _COMPRESS and weight.strip() not in ("q=0", "q=0.0"):
+        if name in _COMPRESS and weight.strip().rstrip("0.") != "q=":
             return _COMPRESS[name](body), {"content-encoding": name}
     return body, {}
 
