@@ -50,6 +50,7 @@ _DECODERS = 2
 """Number of bodies that are decoded or encoded at once: their values take more memory than their bytes."""
 _NEEDS_USER = "SystemSharedMemoryRegister"
 _HEADER_LENGTH = "inference-header-content-length"
+_LENGTH_DIGITS = 18
 _STATUSES = {
     grpc.StatusCode.INVALID_ARGUMENT: 400,
     grpc.StatusCode.UNAUTHENTICATED: 401,
@@ -166,11 +167,11 @@ class InferenceEndpoints:
         """Yield the routes of an application."""
         yield Route(f"{PREFIX}/health/live", self._live)
         for path in _paths(f"{_MODEL}/infer"):
-            yield Route(path, _Exchange(self._infer, self._memory, self._limit), methods=["POST"])
+            yield Route(path, _Exchange("POST", self._infer, self._memory, self._limit))
         for endpoint in ENDPOINTS:
-            exchange = _Exchange(partial(self._handle, endpoint), self._memory, self._limit)
+            exchange = _Exchange(endpoint.http_method, partial(self._handle, endpoint), self._memory, self._limit)
             for path in _paths(endpoint.path):
-                yield Route(path, exchange, methods=[endpoint.http_method])
+                yield Route(path, exchange)
 
     async def _live(self, request: Request) -> Response:
         return JSONResponse({"live": True})
@@ -186,7 +187,7 @@ class InferenceEndpoints:
     async def _infer(self, request: Request, body: bytes) -> Response:
         headers, names = request.headers, request.path_params
         length = headers.get(_HEADER_LENGTH)
-        if length is not None and not length.isdecimal():
+        if length is not None and not (length.isdecimal() and len(length) <= _LENGTH_DIGITS):
             raise invalid_argument(f"the header {_HEADER_LENGTH} is {length!r:.100}; expected a number")
 
         def decode() -> tuple[JsonRequest, bytes]:
@@ -219,7 +220,8 @@ class InferenceEndpoints:
 class _Exchange:
     """ASGI application: the way from a request to the end of its response, with the memory that these take."""
 
-    def __init__(self, handle: Handler, memory: BodyMemory, limit: int) -> None:
+    def __init__(self, method: str, handle: Handler, memory: BodyMemory, limit: int) -> None:
+        self._methods = ("GET", "HEAD") if method == "GET" else (method,)
         self._handle = handle
         self._memory = memory
         self._limit = limit
@@ -235,6 +237,9 @@ class _Exchange:
                 await response(scope, receive, send)
 
     async def _respond(self, request: Request, memory: ExitStack) -> Response:
+        if request.method not in self._methods:  # a route would leave GET to that of the page's files
+            allowed = ", ".join(self._methods)
+            raise HTTPException(405, f"method {request.method} is not allowed; expected {allowed}", {"allow": allowed})
         memory.enter_context(self._memory.reserve(expected_size(request, self._limit)))
         work = asyncio.ensure_future(self._handle(request, await read_body(request, self._limit)))
         gone = asyncio.ensure_future(request.receive())  # after the body, only the end of the connection comes
