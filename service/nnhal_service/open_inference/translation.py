@@ -23,7 +23,16 @@ DATATYPES: Mapping[str, np.dtype[Any]] = {
     **{f"FP{bits}": np.dtype(f"float{bits}") for bits in (16, 32, 64)},
 }
 """Type of the elements by the datatype of a tensor. BYTES and BF16 have none: no model of LiteRT takes them."""
-EXTENSIONS = ("classification", "sequence", "model_configuration", "model_repository", "statistics")
+EXTENSIONS = (
+    "binary_tensor_data",
+    "classification",
+    "model_configuration",
+    "model_repository",
+    "parameters",
+    "schedule_policy",
+    "sequence",
+    "statistics",
+)
 """Extensions of the protocol that every service has."""
 SHARED_MEMORY = "system_shared_memory"
 """Extension that an operator allows."""
