@@ -38,6 +38,8 @@ SHARED_MEMORY = "system_shared_memory"
 """Extension that an operator allows."""
 PLATFORM, BACKEND = "tensorflow_lite", "nnhal"
 SERVER_NAME = "nnhal"
+_VERSION_DIGITS = 19
+"""Length of the largest version."""
 _DATATYPE_NAMES = {dtype: name for name, dtype in DATATYPES.items()}
 _PRIORITIES = {1: Priority.HIGH, 2: Priority.MEDIUM}
 """Priorities of the driver by the parameter `priority`. Larger numbers are low; 0 is that of the model."""
@@ -169,7 +171,7 @@ def version_number(name: str, version: str) -> int | None:
     """
     if not version:
         return None
-    if not (version.isascii() and version.isdecimal()):
+    if not (version.isascii() and version.isdecimal() and len(version) <= _VERSION_DIGITS):
         raise unknown_model(name, f"has no version {version!r}; versions are numbers")
     return int(version)
 

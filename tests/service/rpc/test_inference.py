@@ -147,6 +147,7 @@ TIMEOUT.parameters["timeout"].string_param = "soon"
         (infer_request(ONES, "other"), grpc.StatusCode.NOT_FOUND, "model 'other' is not found"),
         (infer_request(ONES, model_version="2"), grpc.StatusCode.NOT_FOUND, "has no version 2; it has 1, 3"),
         (infer_request(ONES, model_version="x"), grpc.StatusCode.NOT_FOUND, "versions are numbers"),
+        (infer_request(ONES, model_version="9" * 5000), grpc.StatusCode.NOT_FOUND, "has no version '9999"),
         (infer_request(ONES, "broken"), grpc.StatusCode.UNAVAILABLE, "identifier TFL3 is missing"),
         (infer_request(ONES, datatype="INT32"), None, "input 'x' data-type is 'INT32', but model 'add' expects 'FP32'"),
         (infer_request(ONES[:1]), None, r"unexpected shape for input 'x' for model 'add'. Expected \[2\], got \[1\]"),
