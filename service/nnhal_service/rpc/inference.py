@@ -391,7 +391,7 @@ def _read_form(rest: bytes, split_off: int) -> InferRequest:
     inputs = []
     contents = iter(raw)
     for tensor, part in zip(message.inputs, parts, strict=True):
-        if raw and tensor.HasField("contents"):
+        if raw and tensor.contents.ByteSize():  # MLServer's client always has the field
             raise invalid_argument(
                 f"contents field must not be specified when using raw_input_contents for '{tensor.name}' for model "
                 f"'{message.model_name}'"

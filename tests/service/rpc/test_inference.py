@@ -104,6 +104,9 @@ def test_typed_contents(stub: GRPCInferenceServiceStub) -> None:
     request = Infer(model_name="add")
     request.inputs.add(name="x", datatype="FP32", shape=[2]).contents.fp32_contents.extend([1, 2])
     assert output(stub.ModelInfer(request)) == [4, 5]
+    raw = infer_request(ONES)
+    raw.inputs[0].contents.SetInParent()  # as MLServer's client does
+    assert output(stub.ModelInfer(raw)) == [4, 4]
     request = Infer(model_name="quantized")
     request.inputs.add(name="x", datatype="UINT8", shape=[2]).contents.uint_contents.extend([0, 200])
     assert output(stub.ModelInfer(request), np.uint8) == [3, 200]
