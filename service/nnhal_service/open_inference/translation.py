@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from nnhal.errors import HalError, invalid_argument
-from nnhal.types import OMITTED, Bytes, ErrorKind, ErrorStatus, NamedModelState, Priority
+from nnhal.types import OMITTED, AnyArray, Bytes, ErrorKind, ErrorStatus, NamedModelState, Priority
 from nnhal_service.open_inference.sequences import SequenceStep
 from nnhal_service.open_inference.shared_memory import RegionPart
 from nnhal_service.repository.repository import IndexEntry, unknown_model
@@ -359,14 +359,27 @@ def typed_bytes(tensor: str, datatype_: str, values: Sequence[object]) -> Bytes:
     if dtype is None:
         raise _unknown_datatype(tensor, datatype_)
     try:
-        given = np.asarray(values)
+        given = _as_array(values, dtype)
         array = given.astype(dtype)
-        is_exact = given.dtype.kind in "biuf" and (dtype.kind == "f" or bool(np.all(array == given)))
+        is_exact = dtype.kind == "f" or bool(np.all(array == given))
     except (TypeError, ValueError, OverflowError):  # such as texts, or lists of different lengths
         is_exact = False
     if not is_exact:
         raise invalid_argument(f"inference input '{tensor}' has a value that is not of {datatype_}")
     return array.reshape(-1).view(np.uint8)
+
+
+def _as_array(values: Sequence[object], dtype: np.dtype[Any]) -> AnyArray:
+    """Return numbers as numpy reads them, or as objects if it has no type for them, or would round integers."""
+    array = np.asarray(values)
+    if array.dtype.kind == "O" or (array.dtype.kind == "f" and dtype.kind in "iu"):
+        array = np.asarray(values, object)
+        is_number = all(isinstance(each, int | float) for each in array.flat)
+    else:
+        is_number = array.dtype.kind in "biuf"
+    if not is_number:
+        raise TypeError
+    return array
 
 
 def _unknown_datatype(tensor: str, datatype_: str) -> HalError:

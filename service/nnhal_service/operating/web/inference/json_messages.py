@@ -1,14 +1,15 @@
 """Requests and responses of the Open Inference Protocol in JSON, with tensors in binary behind it, as messages."""
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
 from nnhal.errors import invalid_argument
 from nnhal.inference import open_inference_pb2 as messages
-from nnhal_service.open_inference.translation import DATATYPES, decode_texts, encode_texts, typed_bytes
+from nnhal_service.open_inference.translation import DATATYPES, decode_texts, typed_bytes
 from nnhal_service.rpc.inference import plain_parameters
 
 Json: TypeAlias = Any
@@ -16,6 +17,8 @@ T = TypeVar("T")
 
 _BINARY_SIZE, _BINARY, _BINARY_OUTPUT = "binary_data_size", "binary_data", "binary_data_output"
 _REGION = "shared_memory_region"
+_SURROGATE = re.compile("[\ud800-\udfff]")
+"""Half of a pair of code units, which a text in JSON may have alone."""
 
 
 class JsonRequest(NamedTuple):
@@ -76,7 +79,8 @@ def read_infer_request(model: str, version: str, body: bytes, header_length: int
             message.raw_input_contents.append(bytes(binary[:size]))
             binary = binary[size:]
         else:
-            message.raw_input_contents.append(_values(entry.name, entry.datatype, _take(tensor, "data", list)))
+            data = typed_bytes(entry.name, entry.datatype, _take(tensor, "data", list))
+            message.raw_input_contents.append(data.tobytes())
     if len(binary):
         raise invalid_argument(f"{len(binary)} bytes follow the inputs in binary")
     chosen = {}
@@ -86,15 +90,6 @@ def read_infer_request(model: str, version: str, body: bytes, header_length: int
         chosen[name] = _flag(options, _BINARY) if _BINARY in options else is_binary
         is_bound = is_bound or _REGION in options
     return JsonRequest(message, chosen, is_binary, is_bound)
-
-
-def _values(name: str, datatype: str, data: Sequence[Json]) -> bytes:
-    if datatype != "BYTES":
-        return typed_bytes(name, datatype, data).tobytes()
-    texts = np.asarray(data, object).reshape(-1).tolist()
-    if not all(isinstance(text, str) for text in texts):
-        raise invalid_argument(f"input '{name}' of BYTES has a value that is not a text")
-    return encode_texts([text.encode("utf-8", "surrogateescape") for text in texts]).tobytes()
 
 
 def _shape(tensor: Mapping[str, Json]) -> list[int]:
@@ -116,6 +111,8 @@ def _take(content: Mapping[str, Json], name: str, kind: type[T], default: T | No
     if not isinstance(value, kind) or isinstance(value, bool):
         given = "is missing" if value is None else f"is {value!r:.100}"
         raise invalid_argument(f"{name} {given}; expected {_KINDS[kind]}")
+    if isinstance(value, str) and _SURROGATE.search(value):
+        raise invalid_argument(f"{name} is {value!r:.100}, which UTF-8 cannot encode")
     return value
 
 

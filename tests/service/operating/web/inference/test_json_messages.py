@@ -28,6 +28,20 @@ def test_values_in_json_and_in_binary_are_the_same() -> None:
     assert not message.inputs[0].parameters
 
 
+@pytest.mark.parametrize(
+    ("datatype", "dtype", "data"),
+    [
+        ("UINT64", np.uint64, [2**64 - 1, 1]),
+        ("UINT64", np.uint64, [2**63 + 1, 1]),
+        ("INT64", np.int64, [2**53 + 1, 1.0]),
+        ("FP32", np.float32, [10**30, 1]),
+    ],
+)
+def test_large_integers_are_exact(datatype: str, dtype: type, data: list[int]) -> None:
+    message = read({"inputs": [X | {"datatype": datatype, "data": data}]})
+    assert list(message.raw_input_contents) == [np.array(data, object).astype(dtype).tobytes()]
+
+
 def test_fields() -> None:
     content = {
         "id": "seven",
@@ -73,7 +87,10 @@ def test_fields() -> None:
         ({"inputs": [X | {"data": [[1], [2, 3]]}]}, "has a value that is not of FP32"),
         ({"inputs": [X | {"datatype": "INT8", "data": [128]}]}, "has a value that is not of INT8"),
         ({"inputs": [X | {"datatype": "FP99", "data": []}]}, "data-type 'FP99'"),
-        ({"inputs": [X | {"datatype": "BYTES", "data": [1]}]}, "not a text"),
+        ({"inputs": [X | {"datatype": "BYTES", "data": ["a"]}]}, "data-type 'BYTES'; expected one of"),
+        ({"inputs": [X | {"datatype": "UINT64", "data": [2**64 - 1, -1]}]}, "has a value that is not of UINT64"),
+        ({"inputs": [X | {"data": [1, 10**400]}]}, "has a value that is not of FP32"),
+        ({"inputs": [X | {"name": "\ud800", "data": [1, 2]}]}, "name is '.ud800', which UTF-8 cannot encode"),
         ({"inputs": [X | {"shape": [1.5], "data": []}]}, "shape is"),
         ({"inputs": [X | {"shape": [2**63], "data": []}]}, "shape is"),
         ({"inputs": [X | {"parameters": {"binary_data_size": 1}}]}, "0 are left"),
@@ -82,6 +99,7 @@ def test_fields() -> None:
         ({"parameters": {"a": -(2**63) - 1}}, "parameter 'a'"),
         ({"parameters": {"binary_data_output": 1}}, "expected true or false"),
         ({"id": 1}, "id is 1"),
+        ({"id": "\udfff"}, "id is '.udfff', which UTF-8 cannot encode"),
     ],
 )
 def test_request_that_is_malformed(content: Any, text: str) -> None:
