@@ -179,7 +179,8 @@ class InferenceServicer(ServicerBase, open_inference_pb2_grpc.GRPCInferenceServi
         model = guest.model(infer.model, version, infer.priority, self._patience_s(Deadline(call.deadline_ns)))
         is_success = False
         try:
-            with guest.sequences.step(model, infer.step) as sequence:
+            with guest.sequences.step(model, version, infer.step) as sequence:
+                model = sequence.model  # perhaps an older version, with which the sequence has started
                 response = self._run_model(call, guest, sequence, infer, times)
             is_success = True
         finally:

@@ -30,12 +30,12 @@ def sequences(clock: Clock, limit: int = 1) -> Sequences:
 def test_one_request_at_a_time() -> None:
     running = sequences(Clock())
     with (
-        running.step(MODEL, START),
+        running.step(MODEL, None, START),
         pytest.raises(HalError, match="the previous request for sequence 1 to model 'model' has not ended"),
-        running.step(MODEL, NEXT),
+        running.step(MODEL, None, NEXT),
     ):
         pass
-    with running.step(MODEL, NEXT):
+    with running.step(MODEL, None, NEXT):
         pass
 
 
@@ -43,22 +43,34 @@ def test_idle_sequence_makes_room() -> None:
     clock = Clock()
     running = sequences(clock)
     other = START._replace(id="other")
-    with running.step(MODEL, START):
+    with running.step(MODEL, None, START):
         pass
-    with pytest.raises(HalError, match="limit sequences"), running.step(MODEL, other):
+    with pytest.raises(HalError, match="limit sequences"), running.step(MODEL, None, other):
         pass
     clock.now_s = IDLE_S + 1
-    with running.step(MODEL, other):
+    with running.step(MODEL, None, other):
         pass
-    with pytest.raises(HalError, match="START"), running.step(MODEL, NEXT):
+    with pytest.raises(HalError, match="START"), running.step(MODEL, None, NEXT):
         pass
 
 
 def test_request_that_fails_does_not_end_its_sequence() -> None:
     running = sequences(Clock())
-    with running.step(MODEL, START) as sequence:
+    with running.step(MODEL, None, START) as sequence:
         pass
-    with pytest.raises(KeyError), running.step(MODEL, NEXT._replace(is_end=True)):
+    with pytest.raises(KeyError), running.step(MODEL, None, NEXT._replace(is_end=True)):
         raise KeyError
-    with running.step(MODEL, NEXT) as again:
+    with running.step(MODEL, None, NEXT) as again:
         assert again is sequence
+
+
+def test_versions_have_sequences_of_their_own() -> None:
+    running = sequences(Clock(), 2)
+    with running.step(MODEL, 1, START) as first:
+        pass
+    with pytest.raises(HalError, match="START"), running.step(MODEL, 2, NEXT):
+        pass
+    with running.step(MODEL, 2, START) as second:
+        pass
+    with running.step(MODEL, 1, NEXT) as again:
+        assert first is again is not second
