@@ -17,9 +17,11 @@ from nnhal_service.log import RepeatedEvent
 _REQUEST_S = 5.0
 """Seconds for a request: from the start of the connection, or from its first bytes."""
 _KEEP_ALIVE_S = 15
-_MAX_CONNECTIONS = 256
-_MAX_OF_HOST = 64
-"""Number of connections of one host. Each further one ends the oldest that waits for its client."""
+_MAX_CONNECTIONS = 512
+_MAX_OF_HOST = 256
+"""Number of connections of one host, which may be a gateway. Each further one ends the oldest that waits for its
+client, perhaps with a request that is on its way.
+"""
 _MAX_HEADER_BYTES = 16384
 _STOP_S = 2
 _ENDED = RepeatedEvent("http-connection-ended")
