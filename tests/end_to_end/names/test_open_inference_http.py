@@ -7,6 +7,7 @@ import os
 import random
 import signal
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -71,13 +72,24 @@ def test_requests_that_are_refused(connection: http.client.HTTPConnection) -> No
         (405, "expected POST", INFER, None, {}),
         (405, "expected GET, HEAD", "/v2/models/add", b"", {}),
         (404, "there is no", "/v2/other", None, {}),
-        (405, "", "/v2/other", b"", {}),
+        (404, "there is no", "/v2/models/a%2Fb/infer", b"", {}),
+        (405, "", "/other", b"", {"x_nnhal_request": "1", "content_type": "application/json"}),
         (501, "--models-shm", "/v2/systemsharedmemory/region/a/register", b'{"key": "a", "byte_size": 1}', {}),
     ):
         found = send(connection, path, content, **headers)
         assert (found[0], text in json.loads(found[1])["error"]) == (status, True), found
         connection.close()
     assert infer(connection) == [2, 3]
+
+
+def test_gateway_keeps_many_connections(service: Service) -> None:
+    address = http_address(service)
+    with ExitStack() as stack:
+        opened = [http.client.HTTPConnection(address, timeout=TIMEOUT_S) for _ in range(200)]
+        for connected in opened:
+            stack.callback(connected.close)
+            connected.connect()
+        assert [infer(connected) for connected in opened] == [[2, 3]] * 200
 
 
 def test_timeout(connection: http.client.HTTPConnection) -> None:

@@ -172,6 +172,10 @@ class InferenceEndpoints:
             exchange = _Exchange(endpoint.http_method, partial(self._handle, endpoint), self._memory, self._limit)
             for path in _paths(endpoint.path):
                 yield Route(path, exchange)
+        yield Route(f"{PREFIX}/{{path:path}}", self._unknown, methods=["GET", "POST"])
+
+    async def _unknown(self, request: Request) -> Response:
+        raise HTTPException(404, f"there is no {request.url.path}")
 
     async def _live(self, request: Request) -> Response:
         return JSONResponse({"live": True})
@@ -237,7 +241,7 @@ class _Exchange:
                 await response(scope, receive, send)
 
     async def _respond(self, request: Request, memory: ExitStack) -> Response:
-        if request.method not in self._methods:  # a route would leave GET to that of the page's files
+        if request.method not in self._methods:  # a route would leave GET to `_unknown`
             allowed = ", ".join(self._methods)
             raise HTTPException(405, f"method {request.method} is not allowed; expected {allowed}", {"allow": allowed})
         memory.enter_context(self._memory.reserve(expected_size(request, self._limit)))
