@@ -117,7 +117,7 @@ class NamedModel:
         """Carry out a choice: release the models in memory, or allow another attempt to load them."""
         self.choice = choice
         for version in self.versions.values():
-            version.failure, version.is_settled = "", True
+            version.failure, version.is_checked, version.is_settled = "", False, True
             if choice.is_unloaded:
                 version.served = None
 

@@ -214,6 +214,16 @@ def test_unload_and_load(folder: Path, serving: Serving) -> None:
                 change("b")
 
 
+def test_load_checks_broken_versions_again(folder: Path, serving: Serving) -> None:
+    put(folder / "a/1/model.tflite", b"no model")
+    put(folder / "a/2/model.tflite", adding(2))
+    with serving() as repository:
+        repository.check()
+        repository.load("a")
+        repository.check()
+        assert states(repository) == {"a/1": "failed", "a/2": "ready"}
+
+
 def test_workers_share_choices(tmp_path: Path, folder: Path, serving: Serving) -> None:
     put(folder / "a.tflite", adding(1))
     with serving() as one, serving() as other:
