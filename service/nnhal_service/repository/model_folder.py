@@ -18,7 +18,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,10 +35,11 @@ MODEL_NAME = "model.tflite"
 DELAYS_NAME = ".delays.json"
 ALL_VERSIONS = 0
 MAX_CONFIG_BYTES = 2**20
-_LARGEST_VERSION = 2**63 - 1
+LARGEST_VERSION = 2**63 - 1
+_VERSION = re.compile("[1-9][0-9]{0,18}")
 _FILE = re.compile(
     r"(?P<name>[^/]+)(\.tflite|\.toml|/config\.toml|/[^/]+\.tflite"
-    r"|/(?P<version>[1-9][0-9]{0,18})/(model\.tflite|config\.toml))"
+    rf"|/(?P<version>{_VERSION.pattern})/(model\.tflite|config\.toml))"
 )
 
 Mark = tuple[int, ...] | None
@@ -69,7 +70,8 @@ class FoundModel:
         versions: the files of the model by version.
         config: the file with its options.
         problem: why the name cannot be used, or "".
-        delays: why the files of a version at a URL are not copied, by version; ALL_VERSIONS stands for all of them.
+        delays: why files are not used, by version: those at a URL are not copied, or a version has none with the
+            expected name. ALL_VERSIONS stands for all of them.
     """
 
     versions: Mapping[int, FoundFile]
@@ -103,8 +105,10 @@ class ModelFolder:
             path = self.root / entry
             if entry.startswith(".") or not entry.isprintable():
                 continue
+            delays: dict[int, str] = {}
             if path.is_dir():
                 versions, config = _files(path)
+                delays = dict(_misnamed(path, versions))
                 name = entry
             elif entry.endswith(SUFFIX):
                 name = entry.removesuffix(SUFFIX)
@@ -112,9 +116,12 @@ class ModelFolder:
                 config = _found(path.with_suffix(CONFIG_SUFFIX))
             else:
                 continue
-            if versions:
-                problem = f"there are both {name}{SUFFIX} and a folder {name}" if name in found else ""
-                found[name] = FoundModel(versions, config, problem)
+            if name in found and found[name].versions:
+                problem = f"there are both {name}{SUFFIX} and a folder {name}"
+            else:
+                problem = "" if versions else "; ".join(delays.values())
+            if versions or delays:
+                found[name] = FoundModel(versions, config, problem, delays)
         self._add_delays(found)
         return found
 
@@ -208,14 +215,26 @@ def _versions(folder: Path) -> Iterator[tuple[int, FoundFile]]:
         entries = [entry for entry in sorted(os.listdir(folder)) if not entry.startswith(".")]
     except OSError:
         return
-    numbered = [entry for entry in entries if entry.isascii() and entry.isdecimal() and str(int(entry)) == entry]
+    numbered = [entry for entry in entries if _VERSION.fullmatch(entry)]
     for entry in numbered:
         file = _found(folder / entry / MODEL_NAME)
-        if file.mark is not None and 0 < int(entry) <= _LARGEST_VERSION:
+        if file.mark is not None and int(entry) <= LARGEST_VERSION:
             yield int(entry), file
     files = [entry for entry in entries if entry.endswith(SUFFIX)]
     if not numbered and len(files) == 1:
         yield 1, _found(folder / files[0])
+
+
+def _misnamed(folder: Path, versions: Container[int]) -> Iterator[tuple[int, str]]:
+    """Yield why versions have no model, although there are files for them: these have other names."""
+    files = [path.name for path in folder.glob(f"[!.]*{SUFFIX}")]
+    numbers = [path.name for path in folder.glob("[1-9]*") if _VERSION.fullmatch(path.name)]
+    if not numbers and len(files) > 1:
+        yield 1, f"there are {', '.join(sorted(files))}; expected one file, or a folder for each version"
+    for number in numbers:
+        other = next((folder / number).glob(f"[!.]*{SUFFIX}"), None) if int(number) not in versions else None
+        if other is not None:
+            yield int(number), f"there is {number}/{other.name}; expected {number}/{MODEL_NAME}"
 
 
 def locate(path: str) -> Place | None:
@@ -229,7 +248,7 @@ def locate(path: str) -> Place | None:
     if match is None or any(part[0] == "." or not part.isprintable() or len(part.encode()) > 255 for part in parts):
         return None
     version = int(match["version"] or path.endswith(SUFFIX))
-    return Place(match["name"], version) if version <= _LARGEST_VERSION else None
+    return Place(match["name"], version) if version <= LARGEST_VERSION else None
 
 
 def brought_configs(folder: Path, versions: Iterable[int]) -> list[FoundFile]:

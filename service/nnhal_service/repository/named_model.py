@@ -49,7 +49,7 @@ class NamedModel:
 
     Attributes:
         problem: why no version can be loaded, or "".
-        delays: why files at a URL are not copied, as in `FoundModel`.
+        delays: why files are not used, as in `FoundModel`.
         config: the file of its options that `is_warm` comes from; None until it is read.
         is_warm: whether it is loaded before a client uses it.
         current: what clients get that name no version; None until one is loaded.

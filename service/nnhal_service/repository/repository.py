@@ -327,7 +327,7 @@ def unknown_model(name: str, reason: str) -> HalError:
 
 
 def _entries(model: NamedModel) -> Iterator[IndexEntry]:
-    """Yield the versions of a model in the list of models, and those at its URL of which there is no copy."""
+    """Yield the versions of a model in the list of models, and those whose files are not used."""
     for number in sorted(model.versions.keys() | model.delays.keys() - {ALL_VERSIONS}):
         delay = model.delays.get(number) or model.delays.get(ALL_VERSIONS, "")
         state, reason = NamedModelState.FAILED, delay

@@ -185,6 +185,34 @@ def test_links_stay_in_the_folder(tmp_path: Path, folder: Path, serving: Serving
             repository.get("c")
 
 
+def test_files_with_other_names(folder: Path, serving: Serving) -> None:
+    put(folder / "a/1/model.tflite", adding(1))
+    put(folder / "a/2/other.tflite", adding(2))
+    put(folder / "b/3/other.tflite", adding(3))
+    put(folder / "c/x.tflite", adding(4))
+    put(folder / "c/y.tflite", adding(5))
+    put(folder / "d/x.tflite", adding(6))
+    put(folder / "d/y.tflite", adding(7))
+    put(folder / "d.tflite", adding(8))
+    with serving() as repository:
+        repository.check()
+        assert states(repository) == dict.fromkeys(("a/2", "b/3", "c/1"), "failed") | {
+            "a/1": "available",
+            "d/1": "available",
+        }
+        assert reason(repository, "a") == "there is 2/other.tflite; expected 2/model.tflite"
+        assert (added(repository, "a"), added(repository, "d")) == (1, 8)
+        for name, problem in (
+            ("b", "expected 3/model.tflite"),
+            ("c", "there are x.tflite, y.tflite; expected one file"),
+        ):
+            with pytest.raises(UnavailableModelError, match=problem):
+                repository.get(name)
+        (folder / "b/3/other.tflite").rename(folder / "b/3/model.tflite")
+        repository.check()
+        assert added(repository, "b") == 3
+
+
 def test_name_of_two_models(folder: Path, serving: Serving) -> None:
     put(folder / "a.tflite", adding(1))
     put(folder / "a/1/model.tflite", adding(2))
