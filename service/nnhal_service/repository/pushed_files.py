@@ -18,6 +18,7 @@ from nnhal_service.log import event
 from nnhal_service.repository.model_config import DEFAULT, parse_config
 from nnhal_service.repository.model_folder import (
     CONFIG_NAME,
+    LARGEST_VERSION,
     MODEL_NAME,
     FoundModel,
     UnusableFileError,
@@ -62,9 +63,11 @@ class PushedFiles:
                 return version or newest
             if version in versions:
                 raise invalid_argument(f"model {name!r} has a version {version} with other contents")
+            number = version or newest + 1
+            if number > LARGEST_VERSION:
+                raise invalid_argument(f"model {name!r} has version {newest}, and none can be larger; give a version")
             _check_quotas(account, found, data.size)
             self._check(data, config, model)
-            number = version or newest + 1
             add_version(self._folder.root / name, versions, number, data, config)
         self._repository.check()
         event("model-pushed", model=name, version=number, identity=str(account.identity), bytes=data.size)
@@ -96,12 +99,14 @@ class PushedFiles:
             HalError: INVALID_ARGUMENT of kind UNKNOWN_HANDLE: there is no such version; GENERAL_FAILURE: it cannot be
                 read.
         """
-        model = _require(self._folder.scan(), name, version)
-        number = version or max(model.versions)
         try:
+            model = _require(self._folder.scan(), name, version)
+            number = version or max(model.versions)
             return number, self._folder.read(model.versions[number])[0], self._folder.read_text(model.config)
         except UnusableFileError as error:
             raise general_failure(str(error)) from error
+        except OSError as error:
+            raise general_failure(f"the folder of models cannot be read: {error.strerror}") from None
 
     @contextmanager
     def _locked(self) -> Iterator[Mapping[str, FoundModel]]:
@@ -168,8 +173,10 @@ def _write(path: Path, data: bytes | memoryview) -> None:
 
 def _require(found: Mapping[str, FoundModel], name: str, version: int) -> FoundModel:
     model = found.get(name)
-    if model is None or version not in (0, *model.versions):
-        raise unknown_model(name, f"has no version {version}" if model is not None else "is not found")
+    if model is None or not model.versions:
+        raise unknown_model(name, "is not found")
+    if version not in (0, *model.versions):
+        raise unknown_model(name, f"has no version {version}")
     return model
 
 

@@ -178,7 +178,10 @@ class Repository:
         Raises:
             HalError: as for `get`. The model that was there before goes on.
         """
-        self._scan()
+        try:
+            self._scan()
+        except OSError as error:
+            raise UnavailableModelError(f"the folder of models cannot be read: {error.strerror}") from None
         with self._lock:
             self._require(name)
         self._choices.set(name, is_unloaded=False)

@@ -82,6 +82,21 @@ def test_a_push_may_be_repeated(serving: Serving) -> None:
             device.push_model("a", adding(2), version=1)
 
 
+def test_largest_version(folder: Path, serving: Serving) -> None:
+    with serving() as device:
+        assert device.push_model("a", adding(1), version=2**63 - 1) == 2**63 - 1
+        with pytest.raises(nnhal.HalError, match="none can be larger"):
+            device.push_model("a", adding(2))
+        assert files(folder / "a") == [f"{2**63 - 1}/model.tflite"]
+
+
+def test_pull_from_a_folder_that_is_away(folder: Path, serving: Serving) -> None:
+    with serving() as device:
+        folder.rmdir()
+        with pytest.raises(nnhal.HalError, match="the folder of models cannot be read: No such file"):
+            device.pull_model("a")
+
+
 def test_invalid_names(folder: Path, serving: Serving) -> None:
     with serving() as device:
         for name in ("", ".hidden", "..", "../a", "a/b", "a.tflite", "a.toml", "a\n", "a\x00", "x" * 300, " a"):

@@ -272,6 +272,8 @@ def test_folder_that_is_away_keeps_models(tmp_path: Path, folder: Path, serving:
         folder.rename(tmp_path / "away")
         repository.check()
         assert added(repository, "a") == 1
+        with pytest.raises(UnavailableModelError, match="the folder of models cannot be read: No such file"):
+            repository.load("a")
         (tmp_path / "away").rename(folder)
         (folder / "a.tflite").unlink()
         repository.check()
