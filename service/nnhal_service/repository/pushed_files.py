@@ -126,7 +126,9 @@ class PushedFiles:
             else:
                 options = parse_config(config)
             self._loader.check_contents(options, data)
-        except (ModelLoadError, UnusableFileError, ValueError) as error:
+        except ValueError as error:
+            raise invalid_argument(f"the configuration cannot be used: {error}") from error
+        except (ModelLoadError, UnusableFileError) as error:
             raise invalid_argument(f"the model cannot be used: {error}") from error
 
     def _is_same(self, model: FoundModel, version: int, data: Bytes, config: bytes | None) -> bool:

@@ -111,8 +111,8 @@ def test_what_cannot_be_used_is_refused(folder: Path, serving: Serving) -> None:
         for name, data, config, reason in (
             ("a", b"no model", None, "the model cannot be used: is not a .tflite file"),
             ("a", adding(1)[:-8], None, "the model cannot be used"),
-            ("a", adding(1), b"max_batch = 0", "option max_batch"),
-            ("a", adding(1), b"\xff", "the model cannot be used"),
+            ("a", adding(1), b"max_batch = 0", "the configuration cannot be used: option max_batch"),
+            ("a", adding(1), b"\xff", "the configuration cannot be used"),
             ("a", adding(1), b'device = "other"', "other"),
             ("single", adding(2), None, "is a single file, which has no versions"),
         ):
