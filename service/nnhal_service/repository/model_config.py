@@ -1,5 +1,6 @@
 """Configuration file of a model in the repository: NAME.toml beside NAME.tflite, or NAME/config.toml."""
 
+import re
 import tomllib
 from typing import Annotated
 
@@ -7,6 +8,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from nnhal.types import ExecutionPreference, Priority
 from nnhal_service.settings_sources import problem_text
+
+_LONG_KEY = re.compile(r"""(?:[\w"'-]+[ \t]*\.[ \t]*){16}""")
+"""Dotted key that no option has. The time to parse one grows with the square of its length."""
 
 
 def _member(enum: type[ExecutionPreference] | type[Priority]) -> AfterValidator:
@@ -59,7 +63,10 @@ def parse_config(text: bytes) -> ModelConfig:
         ValueError: they are not valid TOML, or an option is unknown or invalid.
     """
     try:
-        return ModelConfig.model_validate(tomllib.loads(text.decode()))
+        decoded = text.decode()
+        if key := _LONG_KEY.search(decoded):
+            raise ValueError(f"the key {key[0]!r:.100} has too many parts")
+        return ModelConfig.model_validate(tomllib.loads(decoded))
     except RecursionError:
         raise ValueError("its values are nested too deeply") from None
     except ValidationError as error:

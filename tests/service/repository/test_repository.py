@@ -153,6 +153,7 @@ def test_configuration(folder: Path, serving: Serving) -> None:
         (b"labels = ", "a.toml: Invalid value"),
         (b"\xff", "a.toml: .*utf-8"),
         (b"labels = " + b"[" * 5000, "a.toml: its values are nested too deeply"),
+        (b"a" + b". a" * 200_000 + b" = 1", "a.toml: the key .* has too many parts"),
     ],
 )
 def test_invalid_configuration(folder: Path, serving: Serving, config: bytes, problem: str) -> None:
