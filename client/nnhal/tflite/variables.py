@@ -68,7 +68,11 @@ def expose_variables(
     removed = [operator for operator in graph.operators if operator.code in VARIABLE_OPERATORS]
     if not removed:
         return graph, [], []
-    rewriter = _Rewriter(graph, _assigned_elsewhere(graphs, subgraph))
+    assigned, read = (
+        _used_elsewhere(graphs, subgraph, code)
+        for code in (BuiltinOperator.ASSIGN_VARIABLE, BuiltinOperator.READ_VARIABLE)
+    )
+    rewriter = _Rewriter(graph, assigned, read)
     for operator in graph.operators:
         with prefix_errors(str(operator)):
             if operator.code == BuiltinOperator.CALL_ONCE:
@@ -121,14 +125,14 @@ def _variable_name(operator: Operator) -> str:
     return name
 
 
-def _assigned_elsewhere(graphs: Sequence[TfliteGraph], subgraph: int) -> set[str]:
-    """Return the variables that other subgraphs assign, such as those of other signatures."""
+def _used_elsewhere(graphs: Sequence[TfliteGraph], subgraph: int, code: BuiltinOperator) -> set[str]:
+    """Return the variables that other subgraphs assign or read, such as those of other signatures."""
     initial = {operator.options.get("init_subgraph_index") for graph in graphs for operator in graph.operators}
     names = set()
     for graph in (graph for i, graph in enumerate(graphs) if i not in initial | {subgraph}):
         handles = {each.outputs[0]: each for each in graph.operators if each.code == BuiltinOperator.VAR_HANDLE}
-        assigned = {each.inputs[0] for each in graph.operators if each.code == BuiltinOperator.ASSIGN_VARIABLE}
-        names |= {_variable_name(handles[index]) for index in assigned & handles.keys()}
+        used = {each.inputs[0] for each in graph.operators if each.code == code}
+        names |= {_variable_name(handles[index]) for index in used & handles.keys()}
     return names
 
 
@@ -151,9 +155,10 @@ def _initial_values(graphs: Sequence[TfliteGraph], operator: Operator) -> dict[s
 
 
 class _Rewriter:
-    def __init__(self, graph: TfliteGraph, shared: set[str]) -> None:
+    def __init__(self, graph: TfliteGraph, assigned: set[str], read: set[str]) -> None:
         self._graph = graph
-        self._shared = shared
+        self._assigned_elsewhere = assigned
+        self._read_elsewhere = read
         self._tensors = list(graph.tensors)
         self._operators: list[Operator] = []
         self._handles: dict[int, str] = {}
@@ -174,7 +179,10 @@ class _Rewriter:
         elif operator.code == BuiltinOperator.READ_VARIABLE:
             self._aliases[operator.outputs[0]] = self._read(self._handle(inputs[0]), operator.outputs[0])
         elif operator.code == BuiltinOperator.ASSIGN_VARIABLE:
-            self._current[self._handle(inputs[0])] = inputs[1]
+            name = self._handle(inputs[0])
+            if name in self._read_elsewhere:
+                self._read(name, inputs[1])  # an input, so that the value afterwards is an output
+            self._current[name] = inputs[1]
         else:
             self._operators.append(replace(operator, inputs=inputs))
 
@@ -185,7 +193,7 @@ class _Rewriter:
 
     def _read(self, name: str, like: int) -> int:
         if name not in self._current:
-            tensor = replace(self._tensors[like], index=len(self._tensors), name=name, data=None)
+            tensor = replace(self._tensors[like], index=len(self._tensors), name=name, data=None, folded=None)
             if name in self._initial:  # LiteRT ignores the shape in the file
                 tensor = replace(tensor, shape=self._initial[name].shape)
             if not all(length > 0 for length in tensor.shape) or tensor.type == TensorType.RESOURCE:
@@ -199,7 +207,7 @@ class _Rewriter:
         variables = []
         for name, before in self._before.items():
             initial = self._initial_value(name, self._tensors[before])
-            if self._current[name] == before and name not in self._shared:
+            if self._current[name] == before and name not in self._assigned_elsewhere:
                 self._tensors[before] = replace(self._tensors[before], folded=initial)
             else:
                 variables.append(Variable(name, before, self._current[name], initial))

@@ -64,7 +64,7 @@ def several_signatures() -> bytes:
 
 @cache
 def counter() -> bytes:
-    """Return a model that adds its input to a resource variable, and a signature that only reads it."""
+    """Return a model that adds its input to a resource variable, and signatures that only read or only assign it."""
     handle, x, before, after = Tensor((), "RESOURCE"), Tensor((1, 2), name="x"), Tensor((1, 2)), Tensor((1, 2))
     total = Tensor((1, 2), name="total")
     other_handle, value, copy = Tensor((), "RESOURCE"), Tensor((1, 2)), Tensor((1, 2), name="value")
@@ -87,8 +87,18 @@ def counter() -> bytes:
         [],
         [copy],
     )
+    assigned, new, double = Tensor((), "RESOURCE"), Tensor((1, 2), name="new"), Tensor((1, 2), name="double")
+    assign = Branch(
+        [
+            Op("VAR_HANDLE", [], [assigned], options("VarHandle", sharedName="sum")),
+            Op("ASSIGN_VARIABLE", [assigned, new], [], options("AssignVariable")),
+            Op("ADD", [new, new], [double], options("Add")),
+        ],
+        [new],
+        [double],
+    )
     return build(
-        Op("CALL_ONCE", [], [], options("CallOnce", initSubgraphIndex=1), branches=[start, read]),
+        Op("CALL_ONCE", [], [], options("CallOnce", initSubgraphIndex=1), branches=[start, read, assign]),
         Op("VAR_HANDLE", [], [handle], options("VarHandle", sharedName="sum")),
         Op("READ_VARIABLE", [handle], [before], options("ReadVariable")),
         Op("ADD", [before, x], [after], options("Add")),
@@ -96,7 +106,11 @@ def counter() -> bytes:
         Op("ADD", [after, Tensor((1,), data=[0])], [total], options("Add")),
         inputs=[x],
         outputs=[total],
-        signatureDefs=[signature("step", 0, {"x": 2}, {"total": 5}), signature("value", 2, {}, {"value": 3})],
+        signatureDefs=[
+            signature("step", 0, {"x": 2}, {"total": 5}),
+            signature("value", 2, {}, {"value": 3}),
+            signature("assign", 3, {"new": 1}, {"double": 2}),
+        ],
     )
 
 

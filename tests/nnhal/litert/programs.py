@@ -480,11 +480,12 @@ def call_runners(module: Any) -> Iterator[object]:
 
 @program("SignatureRunner.__call__")
 def share_variables(module: Any) -> Iterator[object]:
-    """Run a signature that changes a variable, and another one that reads it."""
+    """Run a signature that changes a variable, another one that reads it, and one that only assigns it."""
     interpreter = module.Interpreter(model_content=models.counter())
-    step, value = (interpreter.get_signature_runner(key) for key in ("step", "value"))
+    step, value, assign = (interpreter.get_signature_runner(key) for key in ("step", "value", "assign"))
     for i in range(3):
         yield step(x=floats(1, 2, seed=i)), value()
+    yield assign(new=floats(1, 2, seed=4)), value(), step(x=floats(1, 2))
     yield run(allocated(module, models.counter()), floats(1, 2))
 
 
