@@ -7,8 +7,8 @@ from enum import IntEnum
 from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.graph import Operator
 
-_TRANSPOSE_CONV = struct.Struct("<3i")
-"""Padding, horizontal stride and vertical stride, as in TfLiteTransposeConvParams."""
+_WINDOW = struct.Struct("<3i")
+"""Padding, horizontal stride and vertical stride, as in TfLiteTransposeConvParams and TfLitePoolParams."""
 _FLEXBUFFER_INTEGERS = (1, 2)
 """Types of flexbuffers: signed and unsigned integers."""
 
@@ -21,8 +21,8 @@ class CustomPadding(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class TransposeConvOptions:
-    """Options of Convolution2DTransposeBias."""
+class WindowOptions:
+    """Options of Convolution2DTransposeBias, MaxPoolingWithArgmax2D and MaxUnpooling2D."""
 
     padding: CustomPadding
     stride_width: int
@@ -63,16 +63,16 @@ def _flexbuffer_integers(data: bytes) -> dict[str, int]:
     return result
 
 
-def transpose_conv_options(operator: Operator) -> TransposeConvOptions:
-    """Return the options of Convolution2DTransposeBias.
+def window_options(operator: Operator) -> WindowOptions:
+    """Return padding and strides of a custom operator.
 
     Raises:
         TfliteError: there are too few bytes, or the padding is unknown.
     """
     data = operator.custom_options
-    if len(data) < _TRANSPOSE_CONV.size:
-        raise TfliteError(f"has {len(data)} bytes of options; expected at least {_TRANSPOSE_CONV.size}")
-    padding, width, height = _TRANSPOSE_CONV.unpack_from(data)
+    if len(data) < _WINDOW.size:
+        raise TfliteError(f"has {len(data)} bytes of options; expected at least {_WINDOW.size}")
+    padding, width, height = _WINDOW.unpack_from(data)
     if padding not in tuple(CustomPadding):
         raise TfliteError(f"padding {padding} is neither SAME nor VALID")
-    return TransposeConvOptions(CustomPadding(padding), width, height)
+    return WindowOptions(CustomPadding(padding), width, height)

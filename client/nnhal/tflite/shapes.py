@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from nnhal.tflite.custom_options import CustomPadding, integer_option, transpose_conv_options
+from nnhal.tflite.custom_options import CustomPadding, integer_option, window_options
 from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.folding.evaluator import GraphCall
 from nnhal.tflite.graph import TENSOR_DTYPES, Operator, Tensor, TfliteGraph
@@ -84,8 +84,7 @@ def inferred_shapes(graph: TfliteGraph, operator: Operator) -> Sequence[Shape] |
 @shapes("CUSTOM Convolution2DTransposeBias")
 def transpose_conv_bias(call: ShapeCall) -> Sequence[Shape]:
     """Infer the shape of a transposed convolution with a bias, whose options are bytes."""
-    assert isinstance(call, GraphCall)
-    options = transpose_conv_options(call.operator)
+    options = window_options(_operator(call))
     strides = options.stride_height, options.stride_width
     image, (channels, *window, _) = call.shape(0), call.shape(1)
     sizes = [length * stride for length, stride in zip(image[1:3], strides, strict=True)]
@@ -97,9 +96,42 @@ def transpose_conv_bias(call: ShapeCall) -> Sequence[Shape]:
 @shapes("CUSTOM TFLite_Detection_PostProcess")
 def detection(call: ShapeCall) -> Sequence[Shape]:
     """Infer the shapes of boxes, classes, scores and their number. The options are a flexbuffer."""
-    assert isinstance(call, GraphCall)
-    per_class, most = (integer_option(call.operator, f"max_{name}") for name in ("classes_per_detection", "detections"))
+    names = ("max_classes_per_detection", "max_detections")
+    per_class, most = (integer_option(_operator(call), name) for name in names)
     return [(1, per_class * most, 4), (1, per_class * most), (1, per_class * most), (1,)]
+
+
+@shapes("CUSTOM MaxPoolingWithArgmax2D")
+def max_pooling_with_argmax(call: ShapeCall) -> Sequence[Shape]:
+    """Infer the shapes of a pooling and of the positions of its maxima. Windows do not overlap."""
+    options = window_options(_operator(call))
+    strides = options.stride_height, options.stride_width
+    batch, *image, channels = call.shape(0)
+    rest = [stride - 1 if options.padding == CustomPadding.SAME else 0 for stride in strides]
+    shape = (batch, *((n + r) // s for n, r, s in zip(image, rest, strides, strict=True)), channels)
+    return [shape, shape]
+
+
+@shapes("CUSTOM MaxUnpooling2D")
+def max_unpooling(call: ShapeCall) -> Sequence[Shape]:
+    """Infer the shape of the reverse of a pooling."""
+    options, (batch, height, width, channels) = window_options(_operator(call)), call.shape(0)
+    return [(batch, height * options.stride_height, width * options.stride_width, channels)]
+
+
+@shapes("CUSTOM AudioSpectrogram")
+def spectrogram(call: ShapeCall) -> Sequence[Shape]:
+    """Infer the shape of spectra: channels, windows, and the frequencies of an FFT of the next power of 2."""
+    window, stride = (integer_option(_operator(call), name) for name in ("window_size", "stride"))
+    samples, channels = call.shape(0)
+    frequencies = 2 ** (window - 1).bit_length() // 2 + 1
+    return [(channels, (samples - window) // stride + 1 if samples >= window else 0, frequencies)]
+
+
+@shapes("CUSTOM Mfcc")
+def mfcc(call: ShapeCall) -> Sequence[Shape]:
+    """Infer the shape of cepstral coefficients."""
+    return [(*call.shape(0)[:2], integer_option(_operator(call), "dct_coefficient_count"))]
 
 
 @shapes("BITCAST")
@@ -111,6 +143,12 @@ def bitcast(call: ShapeCall) -> Sequence[Shape] | None:
     if before >= after:
         return [shape if before == after else (*shape, before // after)]
     return [shape[:-1]] if shape[-1] * before == after else None
+
+
+def _operator(call: ShapeCall) -> Operator:
+    """Return a custom operator, whose options only a graph has."""
+    assert isinstance(call, GraphCall)
+    return call.operator
 
 
 def _input(graph: TfliteGraph, name: str) -> Tensor:

@@ -15,7 +15,17 @@ from nnhal.tflite_schema import BuiltinOperator, TensorType
 from nnhal.tflite_schema.packing import PackedOperator, PackedSubgraph, PackedTensor, Quantization, TensorSpec, pack
 from nnhal.tflite_schema.shapes.rule import UNKNOWN, UNKNOWN_RANK
 
-CUSTOM_OPERATORS = frozenset({"TFLite_Detection_PostProcess", "Convolution2DTransposeBias"})
+CUSTOM_OPERATORS = frozenset(
+    {
+        "AudioSpectrogram",
+        "Convolution2DTransposeBias",
+        "MaxPoolingWithArgmax2D",
+        "MaxUnpooling2D",
+        "Mfcc",
+        "NumericVerify",
+        "TFLite_Detection_PostProcess",
+    }
+)
 """Custom operators that LiteRT's Python package has."""
 _KNOWN_OPERATORS = frozenset(BuiltinOperator)
 _OTHER_MEMORY = frozenset(

@@ -5,7 +5,7 @@ import struct
 import numpy as np
 import pytest
 
-from nnhal.tflite.custom_options import CustomPadding, TransposeConvOptions, transpose_conv_options
+from nnhal.tflite.custom_options import CustomPadding, WindowOptions, window_options
 from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.graph import Operator, Tensor, TfliteGraph
 from nnhal.tflite.shapes import output_shapes
@@ -23,7 +23,7 @@ def operator(data: bytes) -> Operator:
 )
 def test_width_precedes_height(padding: CustomPadding, shape: tuple[int, ...]) -> None:
     made = operator(struct.pack("<3i", padding, 3, 2))
-    assert transpose_conv_options(made) == TransposeConvOptions(padding, stride_width=3, stride_height=2)
+    assert window_options(made) == WindowOptions(padding, stride_width=3, stride_height=2)
     tensors = [Tensor(i, "", 0, each) for i, each in enumerate([(1, 4, 5, 2), (5, 3, 3, 2), DECLARED])]
     graph = TfliteGraph(np.empty(0, np.uint8), tuple(tensors), (made,), (0,), (2,))
     assert list(output_shapes(graph, made)) == [shape]
@@ -38,4 +38,4 @@ def test_width_precedes_height(padding: CustomPadding, shape: tuple[int, ...]) -
 )
 def test_damaged_options_are_refused(data: bytes, reason: str) -> None:
     with pytest.raises(TfliteError, match=reason):
-        transpose_conv_options(operator(data))
+        window_options(operator(data))

@@ -4,7 +4,7 @@ The custom operator Convolution2DTransposeBias is one of MediaPipe.
 """
 
 from nnhal.tflite.call import OperatorCall, converter, custom_converter
-from nnhal.tflite.custom_options import transpose_conv_options
+from nnhal.tflite.custom_options import window_options
 from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.operators.pooling import padding_and_strides
 from nnhal.tflite_schema import BuiltinOperator
@@ -53,7 +53,7 @@ def transpose_conv(call: OperatorCall) -> None:
 @custom_converter("Convolution2DTransposeBias")
 def transpose_conv_bias(call: OperatorCall) -> None:
     """Convert Convolution2DTransposeBias. Its inputs are input, filter, bias; its padding has NNAPI's numbers."""
-    options = transpose_conv_options(call.operator)
+    options = window_options(call.operator)
     input_, filter_ = call.input(0), call.input(1)
     bias = call.bias(2, input_, filter_, call.known_shape(1, rank=4)[0])
     shape = call.int32_tensor(call.known_output().dimensions)

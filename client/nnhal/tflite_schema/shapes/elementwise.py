@@ -16,7 +16,7 @@ _BINARY = (
 )
 
 
-@shapes(*_UNARY.split())
+@shapes("CUSTOM NumericVerify", *_UNARY.split())
 def like_input(call: ShapeCall) -> Shapes:
     """Infer the shape of the first input. MATRIX_DIAG adds a dimension."""
     shape = call.shape(0)
