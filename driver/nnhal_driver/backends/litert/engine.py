@@ -65,9 +65,17 @@ class Interpreter:
         self._views: dict[int, Callable[[], AnyArray]] = {}
         try:
             self._engine = create_interpreter(model, threads)
-            self._engine.allocate_tensors()
+            self._allocate()
         except ValueError as error:  # the binding raises it for some invalid models
             raise RuntimeError(str(error)) from error
+
+    def _allocate(self) -> None:
+        """Allocate the tensors. The examples of unknown dimensions need not fit each other: `resize` sets them."""
+        try:
+            self._engine.allocate_tensors()
+        except RuntimeError:
+            if not any(-1 in each["shape_signature"] for each in self._engine.get_input_details()):
+                raise
 
     def view(self, tensor: int) -> AnyArray:
         """Return the engine's memory of a tensor; a copy without dimensions. Do not keep it during `invoke`."""
@@ -76,8 +84,9 @@ class Interpreter:
             view = self._views[tensor] = self._engine.tensor(tensor)
         try:
             return view()
-        except ValueError:  # the binding has no view without elements
-            (detail,) = (each for each in self._engine.get_output_details() if each["index"] == tensor)
+        except ValueError:  # the binding has no view without elements, or before the allocation
+            details = self._engine.get_input_details() + self._engine.get_output_details()
+            detail = next(each for each in details if each["index"] == tensor)
             return np.empty(detail["shape"], detail["dtype"])
 
     def write(self, tensor: int, value: AnyArray) -> None:
