@@ -21,7 +21,7 @@ from nnhal.tflite.errors import TfliteError
 from nnhal.tflite.graph import Operator, Tensor, TfliteGraph
 from nnhal.tflite.operands import Operands, tensor_operand
 from nnhal.tflite_schema import ActivationFunctionType
-from nnhal.tflite_schema.shapes.rule import Shape
+from nnhal.tflite_schema.shapes.rule import UNKNOWN_RANK, Shape
 from nnhal.types import (
     DTYPES,
     AnyArray,
@@ -106,6 +106,8 @@ class OperatorCall:
     def shape(self, position: int, rank: int | None = None) -> tuple[int, ...]:
         """Return the shape of an input, whose rank must be `rank` unless that is None."""
         shape = self.tensor(position).shape
+        if shape == UNKNOWN_RANK:
+            raise TfliteError(f"{self.tensor(position)} has a rank that is only known when the model runs")
         if rank is not None and len(shape) != rank:
             raise TfliteError(f"{self.tensor(position)} has shape {list(shape)}; expected rank {rank}")
         return shape

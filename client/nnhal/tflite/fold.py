@@ -189,6 +189,8 @@ def _output_bytes(graph: TfliteGraph, operator: Operator) -> int:
 def _evaluate_shape(graph: TfliteGraph, operator: Operator) -> Sequence[AnyArray] | None:
     tensor = graph.tensors[operator.inputs[0]]
     dtype = TENSOR_DTYPES[graph.tensors[operator.outputs[0]].type]
+    if tensor.shape == UNKNOWN_RANK:
+        return None
     if operator.code == BuiltinOperator.RANK:
         return [np.array(len(tensor.shape), dtype)]
     if any(length == 0 for length in tensor.shape):

@@ -110,12 +110,12 @@ def boundary_operand(tensor: Tensor) -> Operand:
             return tensor_operand(tensor, any_rank=True)
         except TfliteError:
             pass  # NNAPI lacks the type, or forbids the quantization
+    if 0 in tensor.shape:
+        raise TfliteError(f"{tensor} has shape {list(tensor.shape)}; NNAPI has no empty tensors")
     number = _EXTENSION_TYPES.get(TENSOR_DTYPES.get(tensor.type, np.dtype(np.void)))
     if tensor.unsupported or number is None:
         reason = tensor.unsupported or f"is {TYPE_NAMES.get(tensor.type, tensor.type)}, an unsupported type"
         raise TfliteError(f"{tensor} {reason}")
-    if 0 in tensor.shape:
-        raise TfliteError(f"{tensor} has shape {list(tensor.shape)}; regions have no empty tensors")
     return Operand(EXTENSION_PREFIX << 16 | number, _dimensions(tensor.shape))
 
 

@@ -72,7 +72,8 @@ class _FileConversion:
     def convert(self) -> tuple[TfliteGraph, ...]:
         for index, fields in enumerate(self._model["subgraphs"]):
             with prefix_errors(f"subgraph {index}" if index else ""):
-                self._graphs.append(self._graph(fields, self._signatures(index)))
+                signatures = self._signatures(index)
+                self._graphs.append(self._graph(fields, signatures, is_called=index > 0 and not signatures))
         return tuple(self._graphs)
 
     def _region(self, buffer: Fields, index: int) -> Region | None:
@@ -84,8 +85,11 @@ class _FileConversion:
             raise TfliteError(f"is truncated: buffer {index} ends at byte {end} of {self._data.size}")
         return (begin, end) if begin != end else None
 
-    def _graph(self, fields: Fields, signatures: tuple[TfliteSignature, ...]) -> TfliteGraph:
+    def _graph(self, fields: Fields, signatures: tuple[TfliteSignature, ...], *, is_called: bool) -> TfliteGraph:
         tensors = [self._tensor(tensor, index) for index, tensor in enumerate(fields["tensors"] or [])]
+        if is_called:  # an example shape of a loop's body would have LiteRT prepare XNNPACK for it alone
+            shapes = (numbers(tensor["shape_signature"]) for tensor in fields["tensors"] or [])
+            tensors = [replace(t, shape=shape or t.shape) for t, shape in zip(tensors, shapes, strict=True)]
         count = len(tensors)
         operators = [self._operator(operator, index, count) for index, operator in enumerate(fields["operators"] or [])]
         written = {index for operator in operators for index in operator.outputs}

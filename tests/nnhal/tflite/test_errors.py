@@ -353,7 +353,7 @@ def _set(path: str, value: object) -> Callable[[], bytes]:
         (wrong_order, "operator 0 (EXP): tensor 0 ('b') has no value here: no earlier operator writes it"),
         (written_twice, "operator 1 (LOG): tensor 1 ('b') is written, but has a value already"),
         (written_constant, "operator 0 (EXP): tensor 1 ('b') is written, but has a value already"),
-        (_set("subgraphs.0.operators", []), "has no operators"),
+        (_set("subgraphs.0.operators", []), "added operator (RESHAPE): tensor 1 ('') has no value here"),
         (_set("subgraphs.0.inputs", []), "has no inputs"),
         (_set("subgraphs.0.outputs", []), "has no outputs"),
         (_set("subgraphs.0.inputs", [0, 0]), "has a tensor twice among its inputs"),

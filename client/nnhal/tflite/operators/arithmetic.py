@@ -21,6 +21,8 @@ _LIMIT = 2.0**22
 
 Values between them may keep a half, which is 1e-7 of them.
 """
+_SUM_SCALES = 2.0**19 * (1 - 2.0**-32)
+"""NNAPI's quantized ADD and SUB limit the inputs' scales to this multiple of the output's scale (V-RUN-03)."""
 _MOST_ADDENDS = 6
 """Largest number of inputs of an ADD_N. Each one needs an ADD."""
 
@@ -29,10 +31,22 @@ _MOST_ADDENDS = 6
 def arithmetic(call: OperatorCall) -> None:
     """Convert ADD, SUB, MUL and DIV."""
     inputs = [call.input(0), call.input(1)]
+    if call.operator.code == BuiltinOperator.SUB:
+        _require_scale_of_difference(call, *map(call.operand, inputs))
     if call.operand(inputs[0]).type == OperandType.TENSOR_INT32:
         _integer_arithmetic(call, inputs)
     else:
         call.emit(call.counterpart, [*inputs, call.activation()])
+
+
+def _require_scale_of_difference(call: OperatorCall, first: Operand, second: Operand) -> None:
+    """Raise TfliteError if NNAPI forbids the scale of the output, such as that of values that were always 0.
+
+    LiteRT's ADD ends the process then, so that it does not belong into a region.
+    """
+    output = call.output()
+    if output.scale and max(first.scale, second.scale) >= output.scale * _SUM_SCALES:
+        raise TfliteError(f"the output's scale {output.scale:g} is too small for NNAPI beside those of the inputs")
 
 
 def _integer_arithmetic(call: OperatorCall, inputs: Sequence[int]) -> None:
