@@ -212,12 +212,12 @@ class _Rewriter:
             else:
                 variables.append(Variable(name, before, self._current[name], initial))
         outputs = tuple(self._aliases.get(index, index) for index in self._graph.outputs)
-        graph = TfliteGraph(
-            self._graph.data,
-            tuple(self._tensors),
-            tuple(self._operators),
-            (*self._graph.inputs, *(variable.before for variable in variables)),
-            (*outputs, *(variable.after for variable in variables)),
+        graph = replace(
+            self._graph,
+            tensors=tuple(self._tensors),
+            operators=tuple(self._operators),
+            inputs=(*self._graph.inputs, *(variable.before for variable in variables)),
+            outputs=(*outputs, *(variable.after for variable in variables)),
         )
         return graph, variables
 

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from nnhal import tflite
-from tests.driver.backends.litert.submodel.control_flow import condition, counter, join
+from tests.driver.backends.litert.submodel.control_flow import body, condition, counter, join
+from tests.driver.one_operation import execute, prepare
 from tests.nnhal.tflite.build import Op, Tensor, build, ints, options, pack, schema, unpack
-from tests.nnhal.tflite.comparisons.against_litert import assert_runs_as_in_litert
+from tests.nnhal.tflite.comparisons.against_litert import DEVICE, assert_runs_as_in_litert
 
 ROWS = 3
 
@@ -24,7 +25,7 @@ def list_loop() -> bytes:
     before, behind, new, joined = (Tensor((1, 4), more=rows) for _ in range(4))
     start, size, next_, sum_ = Tensor((1,), "INT32"), Tensor((2,), "INT32"), Tensor((2,), "INT32"), counter()
     acc, x, row, after = Tensor((1, 4), more=rows), Tensor((ROWS, 4)), Tensor((4,)), Tensor((1,), "INT32")
-    body = build(
+    step = build(
         Op("ADD", [position, counter(1)], [sum_], options("Add")),
         Op("GATHER", [x, position], [row], options("Gather", axis=0)),
         Op("RESHAPE", [position, one], [start], options("Reshape", newShape=[1])),
@@ -46,12 +47,37 @@ def list_loop() -> bytes:
         Op("RESHAPE", [results[1], shape], [result], options("Reshape")),
         inputs=[source],
     )
-    return join(main, condition(counter(), [acc, x], counter(ROWS)), body)
+    return join(main, condition(counter(), [acc, x], counter(ROWS)), step)
 
 
 def test_loop_over_a_list_of_tensors() -> None:
     """With example shapes in place of unknown ones, LiteRT prepares XNNPACK for lists of one row."""
     assert_runs_as_in_litert(list_loop(), [np.arange(12, dtype=np.float32).reshape(ROWS, 4)], exact=True)
+
+
+def stateful_loop() -> bytes:
+    """Return a loop beside a variable, such as a recurrent layer that keeps its state: it doubles a sum five times."""
+    handle, x, before = Tensor((), "RESOURCE"), Tensor((2, 3), name="x"), Tensor((2, 3))
+    total, results = Tensor((2, 3)), [counter(), Tensor((2, 3))]
+    main = build(
+        Op("VAR_HANDLE", [], [handle], options("VarHandle", sharedName="sum")),
+        Op("READ_VARIABLE", [handle], [before], options("ReadVariable")),
+        Op("ADD", [before, x], [total], options("Add")),
+        Op("WHILE", [counter(0), total], results, options("While", condSubgraphIndex=1, bodySubgraphIndex=2)),
+        Op("ASSIGN_VARIABLE", [handle, results[1]], [], options("AssignVariable")),
+        inputs=[x],
+        outputs=[results[1]],
+    )
+    return join(main, condition(counter(), [Tensor((2, 3))]), body(counter(), Tensor((2, 3))))
+
+
+def test_loop_beside_a_variable() -> None:
+    model = tflite.parse(stateful_loop())
+    assert [state.name for state in model.states] == ["sum"]
+    prepared, state = prepare(model, DEVICE), np.zeros((2, 3), np.float32)
+    for expected in (32, 32 * 33):
+        result, state = execute(prepared, [np.ones((2, 3), np.float32), state])[1]
+        np.testing.assert_array_equal(result, np.full((2, 3), expected, np.float32))
 
 
 def test_shape_of_a_value_of_unknown_rank_is_not_folded() -> None:
