@@ -18,6 +18,7 @@ from nnhal_service.identity.accounts import permission_denied
 from nnhal_service.sessions.limits import Limits
 
 FOLDER = Path("/dev/shm")
+_NAME_LENGTH = 256
 _KEY = re.compile(r"/?(?!\.{1,2}$)[^/\0]{1,255}")
 
 
@@ -48,6 +49,16 @@ class _OpenFile:
         os.close(self.descriptor)
 
 
+def require_short(kind: str, name: str) -> None:
+    """Check a name that the service keeps for a client.
+
+    Raises:
+        HalError: INVALID_ARGUMENT: it is too long.
+    """
+    if len(name) > _NAME_LENGTH:
+        raise invalid_argument(f"{kind} {name!r:.100} has {len(name)} characters; at most {_NAME_LENGTH}")
+
+
 class SharedRegions:
     """Regions of one client. Thread safe."""
 
@@ -66,6 +77,7 @@ class SharedRegions:
         if region.name in self._regions:
             raise invalid_argument(f"shared memory region '{region.name}' already in manager")
         self._limits.require("shared", len(self._regions) + 1, "the client would have")
+        require_short("shared memory region", region.name)
         if not _KEY.fullmatch(region.key):
             raise invalid_argument(f"invalid key {region.key!r} of a shared memory region; expected the name of one")
         flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -134,7 +146,7 @@ class SharedRegions:
 
     def _locate(self, part: RegionPart) -> tuple[_OpenFile, int]:
         region, file = self._find(part.region)
-        if part.offset < 0 or part.size < 0 or part.offset + part.size > region.byte_size:
+        if part.offset + part.size > region.byte_size:
             raise invalid_argument(
                 f"Invalid offset + byte size for shared memory region: '{part.region}': {part.offset} + {part.size}; "
                 f"it has {region.byte_size} bytes"

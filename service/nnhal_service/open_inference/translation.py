@@ -13,7 +13,7 @@ import numpy as np
 from nnhal.errors import HalError, invalid_argument
 from nnhal.types import OMITTED, AnyArray, Bytes, ErrorKind, ErrorStatus, NamedModelState, Priority
 from nnhal_service.open_inference.sequences import SequenceStep
-from nnhal_service.open_inference.shared_memory import RegionPart
+from nnhal_service.open_inference.shared_memory import RegionPart, require_short
 from nnhal_service.repository.repository import IndexEntry, unknown_model
 from nnhal_service.repository.served_model import NamedTensor, ServedModel
 
@@ -143,11 +143,13 @@ class InferRequest:
         """Place in a sequence; None without one.
 
         Raises:
-            HalError: INVALID_ARGUMENT: a parameter has a wrong type.
+            HalError: INVALID_ARGUMENT: a parameter has a wrong type, or is too long.
         """
         identifier = self.parameters.get("sequence_id", 0)
         if not isinstance(identifier, int | str):
             raise invalid_argument(f"parameter 'sequence_id' is {identifier!r}; expected a number or a text")
+        if isinstance(identifier, str):
+            require_short("sequence_id", identifier)
         is_start, is_end = (bool(_number(self.parameters, f"sequence_{name}")) for name in ("start", "end"))
         return SequenceStep(identifier, is_start, is_end) if identifier else None
 
@@ -201,7 +203,7 @@ def order_inputs(served: ServedModel, inputs: Sequence[InputTensor]) -> list[Inp
     """
     by_name = {tensor.name: tensor for tensor in inputs}
     expected = [spec.name for spec in served.inputs]
-    if unknown := [name for name in by_name if name not in expected]:
+    if unknown := [name for name in by_name if name not in set(expected)]:
         raise invalid_argument(
             f"unexpected inference input '{unknown[0]}' for model '{served.name}'; it has {', '.join(expected)}"
         )
@@ -274,17 +276,22 @@ def output_positions(served: ServedModel, outputs: Sequence[RequestedOutput]) ->
     """Return the outputs to return, each with its position; all without a request.
 
     Raises:
-        HalError: INVALID_ARGUMENT: there is no such output.
+        HalError: INVALID_ARGUMENT: there is no such output, or it is requested twice.
     """
-    names = [spec.name for spec in served.outputs]
+    positions = {spec.name: position for position, spec in enumerate(served.outputs)}
     if not outputs:
-        return [(position, RequestedOutput(name)) for position, name in enumerate(names)]
+        return [(position, RequestedOutput(spec.name)) for position, spec in enumerate(served.outputs)]
+    requested: dict[int, RequestedOutput] = {}
     for output in outputs:
-        if output.name not in names:
+        position = positions.get(output.name)
+        if position is None:
             raise invalid_argument(
-                f"unexpected inference output '{output.name}' for model '{served.name}'; it has {', '.join(names)}"
+                f"unexpected inference output '{output.name}' for model '{served.name}'; it has {', '.join(positions)}"
             )
-    return [(names.index(output.name), output) for output in outputs]
+        if position in requested:  # a small request would have a response of any size
+            raise invalid_argument(f"inference output '{output.name}' of model '{served.name}' is requested twice")
+        requested[position] = output
+    return list(requested.items())
 
 
 def output_tensor(spec: NamedTensor, shape: tuple[int, ...], data: Bytes) -> OutputTensor:
@@ -331,7 +338,7 @@ def shared_part(parameters: Parameters) -> RegionPart | None:
     """Return the part of shared memory that parameters of a tensor name; None without one.
 
     Raises:
-        HalError: INVALID_ARGUMENT: a parameter has a wrong type.
+        HalError: INVALID_ARGUMENT: a parameter has a wrong type, or is negative.
     """
     region = parameters.get("shared_memory_region")
     if region is None:
@@ -339,6 +346,10 @@ def shared_part(parameters: Parameters) -> RegionPart | None:
     if not isinstance(region, str):
         raise invalid_argument(f"parameter 'shared_memory_region' is {region!r}; expected a text")
     offset, size = (_number(parameters, f"shared_memory_{name}") for name in ("offset", "byte_size"))
+    if offset < 0 or size < 0:
+        raise invalid_argument(
+            f"Invalid offset + byte size for shared memory region: '{region}': {offset} + {size}; expected at least 0"
+        )
     return RegionPart(region, offset, size)
 
 

@@ -140,6 +140,9 @@ OTHER_INPUT = infer_request(ONES)
 OTHER_INPUT.inputs[0].name = "z"
 OTHER_OUTPUT = infer_request(ONES)
 OTHER_OUTPUT.outputs.add(name="z")
+TWICE = infer_request(ONES)
+for _ in range(2):
+    TWICE.outputs.add(name="y")
 TIMEOUT = infer_request(ONES)
 TIMEOUT.parameters["timeout"].string_param = "soon"
 
@@ -158,6 +161,7 @@ TIMEOUT.parameters["timeout"].string_param = "soon"
         (NO_INPUT, None, "expected 1 inputs but got 0 inputs for model 'add'"),
         (OTHER_INPUT, None, "unexpected inference input 'z' for model 'add'"),
         (OTHER_OUTPUT, None, "unexpected inference output 'z' for model 'add'"),
+        (TWICE, None, "inference output 'y' of model 'add' is requested twice"),
         (TWO_RAW, None, "expected 1 raw input contents, one for each input that has them, got 2"),
         (BOTH, None, "contents field must not be specified when using raw_input_contents"),
         (WRONG_FIELD, None, "has int_contents; expected fp32_contents"),
@@ -294,6 +298,8 @@ def test_sequences_keep_their_states(stub: GRPCInferenceServiceStub) -> None:
 def test_sequences_are_bounded(stub: GRPCInferenceServiceStub) -> None:
     for number in range(1, LIMITS["sequences"].default + 1):
         counted(stub, id=number, start=True)
+    with pytest.raises(grpc.RpcError, match="has 257 characters; at most 256"):
+        counted(stub, id="a" * 257, start=True)
     with pytest.raises(grpc.RpcError, match="limit sequences"):
         counted(stub, id=LIMITS["sequences"].default + 1, start=True)
     for number in range(1, LIMITS["sequences"].default + 1):
@@ -389,6 +395,13 @@ def test_shared_memory_that_does_not_fit(
     assert region.read_bytes() == before
 
 
+def test_negative_sizes_leave_no_memory_to_others() -> None:
+    request = shared_request()
+    request.inputs[0].parameters["shared_memory_byte_size"].int64_param = -(2**63)
+    with pytest.raises(HalError, match="Invalid offset"):
+        read_infer_request(request.SerializeToString())  # before the memory of its inputs is reserved
+
+
 def test_region_that_its_client_truncates(stub: GRPCInferenceServiceStub, region: Path) -> None:
     os.truncate(region, 4)
     with pytest.raises(grpc.RpcError, match="has become smaller"):
@@ -410,6 +423,7 @@ def test_region_too_large_twice_or_a_link(stub: GRPCInferenceServiceStub, region
     try:
         for request, text in (
             (register(name="tensors", key=region.name, byte_size=16), "already in manager"),
+            (register(name="a" * 257, key=region.name, byte_size=16), "has 257 characters; at most 256"),
             (register(name="large", key=region.name, byte_size=17), "it has 16 bytes"),
             (register(name="far", key=region.name, offset=2**63, byte_size=2**63), "it has 16 bytes"),
             (register(name="link", key=link.name, byte_size=16), "Unable to open shared memory region"),
