@@ -40,6 +40,7 @@ PLATFORM, BACKEND = "tensorflow_lite", "nnhal"
 SERVER_NAME = "nnhal"
 _VERSION_DIGITS = 19
 """Length of the largest version."""
+_NUMBERS = {bool, int, float}
 _DATATYPE_NAMES = {dtype: name for name, dtype in DATATYPES.items()}
 _PRIORITIES = {1: Priority.HIGH, 2: Priority.MEDIUM}
 """Priorities of the driver by the parameter `priority`. Larger numbers are low; 0 is that of the model."""
@@ -382,15 +383,12 @@ def typed_bytes(tensor: str, datatype_: str, values: Sequence[object]) -> Bytes:
 
 def _as_array(values: Sequence[object], dtype: np.dtype[Any]) -> AnyArray:
     """Return numbers as numpy reads them, or as objects if it has no type for them, or would round integers."""
-    array = np.asarray(values)
-    if array.dtype.kind == "O" or (array.dtype.kind == "f" and dtype.kind in "iu"):
-        array = np.asarray(values, object)
-        is_number = all(isinstance(each, int | float) for each in array.flat)
-    else:
-        is_number = array.dtype.kind in "biuf"
-    if not is_number:
+    objects = np.asarray(values, object)  # with a type of numpy, each text takes as much as the longest one
+    if not _NUMBERS.issuperset(map(type, objects.flat)):
         raise TypeError
-    return array
+    array = np.asarray(objects.tolist())
+    is_rounded = array.dtype.kind == "O" or (array.dtype.kind == "f" and dtype.kind in "iu")
+    return objects if is_rounded else array
 
 
 def _unknown_datatype(tensor: str, datatype_: str) -> HalError:

@@ -10,7 +10,7 @@ import grpc
 from anyio import CapacityLimiter, to_thread
 from google.protobuf.message import Message
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
@@ -235,6 +235,8 @@ class _Exchange:
         with ExitStack() as memory:
             try:
                 response = await self._respond(request, memory)
+            except ClientDisconnect:
+                return
             except (HTTPException, grpc.RpcError, HalError, AdminError) as error:
                 response = _error_response(error)
             async with asyncio.timeout(_SEND_S):

@@ -91,6 +91,7 @@ def test_fields() -> None:
         ({"inputs": [X | {"datatype": "UINT64", "data": [2**64 - 1, -1]}]}, "has a value that is not of UINT64"),
         ({"inputs": [X | {"data": [1, 10**400]}]}, "has a value that is not of FP32"),
         ({"inputs": [X | {"name": "\ud800", "data": [1, 2]}]}, "name is '.ud800', which UTF-8 cannot encode"),
+        ({"inputs": [X | {"data": ["a" * 2**20, *"b" * 2**14]}]}, "has a value that is not of FP32"),  # 64 GiB in UCS-4
         ({"inputs": [X | {"shape": [1.5], "data": []}]}, "shape is"),
         ({"inputs": [X | {"shape": [2**63], "data": []}]}, "shape is"),
         ({"inputs": [X | {"parameters": {"binary_data_size": 1}}]}, "0 are left"),
