@@ -344,7 +344,7 @@ class ReturnedPool:
 RequestMemoryPool: TypeAlias = Memory | BufferToken | ReturnedPool | UnsetUnion
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Request:
     """Arguments in the order of the main subgraph's indexes, and the pools that contain them."""
 

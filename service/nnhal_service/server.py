@@ -202,7 +202,7 @@ class Server:
             "Execution": ExecutionServicer(parts),
             "Burst": burst_servicer,
             "Buffer": BufferServicer(parts),
-            "Fence": FenceServicer(sessions, executor, self._timers),
+            "Fence": FenceServicer(parts, executor, self._timers),
             "MemoryService": MemoryServicer(parts, watchdogs["transfers"]),
             "Models": ModelsServicer(parts, self.repository, self._pushed_files(), self.metrics),
             "Cache": CacheServicer(parts, self.store, devices, cache_arguments),

@@ -36,7 +36,7 @@ _VALUE = UnsetUnion()
 """Pool that each run replaces."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class PreparedRequest:
     """A validated request. It has the handle of its model, so that it does not keep the model alive.
 

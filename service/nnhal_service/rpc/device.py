@@ -36,7 +36,7 @@ from nnhal_service.rpc.preparation import PreparationStream, Stream, reject_prep
 from nnhal_service.rpc.servicer import ServicerBase
 from nnhal_service.serving.backends import report_message
 from nnhal_service.serving.devices import Devices
-from nnhal_service.sessions.memory_quota import Reservation
+from nnhal_service.sessions.memory_quota import ARGUMENT_BYTES, Reservation
 from nnhal_service.sessions.received_model import ReceivedModel, ReceivedModelReader
 from nnhal_service.sessions.session import Session
 
@@ -202,12 +202,16 @@ class DeviceServicer(ServicerBase, device_pb2_grpc.DeviceServicer):
         with self._calls.start(metered, session, ModelLabels(device.name)):
             roles = len(request.input_roles) + len(request.output_roles)
             self._limits.require("arguments", roles, "the allocation has")
-            buffer = device.allocate(
-                wire.to_buffer_desc(request.desc),
-                [session.get(handle, PreparedModel) for handle in request.prepared_models],
-                tuple(map(wire.to_buffer_role, request.input_roles)),
-                tuple(map(wire.to_buffer_role, request.output_roles)),
-                lambda size: self._quota.reserve_object(session, size),
+            buffer = self._quota.count_object(
+                session,
+                lambda: device.allocate(
+                    wire.to_buffer_desc(request.desc),
+                    [session.get(handle, PreparedModel) for handle in request.prepared_models],
+                    tuple(map(wire.to_buffer_role, request.input_roles)),
+                    tuple(map(wire.to_buffer_role, request.output_roles)),
+                    lambda size: self._quota.reserve_object(session, size),
+                ),
+                ARGUMENT_BYTES * roles,
             )
             response = device_pb2.AllocateResponse(buffer=session.add(buffer, "buffers"), token=buffer.token)
             metered.sent = response.ByteSize()

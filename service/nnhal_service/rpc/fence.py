@@ -18,8 +18,9 @@ from nnhal_service.grpc_support.handlers import handler
 from nnhal_service.grpc_support.response_stream import ResponseStream, Send
 from nnhal_service.metrics.calls import MeteredCall
 from nnhal_service.request_id import carry
+from nnhal_service.requests.service_parts import ServiceParts
+from nnhal_service.sessions.memory_quota import OBJECT_BYTES, Reservation
 from nnhal_service.sessions.session import Session
-from nnhal_service.sessions.session_registry import SessionRegistry
 
 LaunchRequest = (
     prepared_model_pb2.ExecuteFencedRequest
@@ -48,18 +49,19 @@ class SessionFence:
 def launch_fenced(
     call: MeteredCall,
     session: Session,
+    fence: SessionFence,
     request: LaunchRequest,
     execute: Callable[[FencedArguments], FencedExecution],
 ) -> prepared_model_pb2.FencedExecutionResult:
-    """Launch a fenced execution, whose meter has started. It is cancelled when its session ends.
+    """Launch a fenced execution, whose meter has started, with a new fence. It is cancelled when its session ends.
 
     Raises:
         HalError: INVALID_ARGUMENT of kind UNKNOWN_HANDLE: a fence of `wait_for` (V-EXECARG-04); a limit of the session;
             or the launch failed.
     """
     assert call.context is not None, "fenced executions are launched over gRPC"
+    handle = b""
     try:
-        fence, handle = SessionFence(), b""
         arguments = FencedArguments(
             tuple(session.get(handle, SessionFence).fence for handle in request.wait_for),
             field_or_omitted(request, "duration_ns"),
@@ -100,7 +102,10 @@ def _finish_with_fence(session: Session, execution: FencedExecution, call: Meter
 class _Wait:
     """One call of Wait, which responds when the fence ends or the timeout expires. It occupies no thread meanwhile."""
 
-    def __init__(self, fence: Fence, stream: ResponseStream[fence_pb2.WaitResponse], executor: Executor) -> None:
+    def __init__(
+        self, fence: Fence, stream: ResponseStream[fence_pb2.WaitResponse], executor: Executor, memory: Reservation
+    ) -> None:
+        self._memory = memory  # counts as long as this object exists
         self._fence = fence
         self._stream = stream
         self._executor = executor
@@ -134,8 +139,9 @@ class _Wait:
 class FenceServicer(fence_pb2_grpc.FenceServicer):
     """Servicer of Fence."""
 
-    def __init__(self, sessions: SessionRegistry, executor: Executor, timers: Timers) -> None:
-        self._sessions = sessions
+    def __init__(self, parts: ServiceParts, executor: Executor, timers: Timers) -> None:
+        self._sessions = parts.sessions
+        self._quota = parts.quota
         self._executor = executor
         self._timers = timers
 
@@ -144,11 +150,13 @@ class FenceServicer(fence_pb2_grpc.FenceServicer):
         self, request: fence_pb2.WaitRequest, context: grpc.ServicerContext, send: Send[fence_pb2.WaitResponse]
     ) -> None:
         """Wait until the fence ends or the timeout expires."""
-        fence = self._sessions.get(request.session, context).get(request.fence, SessionFence).fence
+        session = self._sessions.get(request.session, context)
+        fence = session.get(request.fence, SessionFence).fence
         timeout_ns = field_or_omitted(request, "timeout_ns")
         if timeout_ns < OMITTED:
             raise invalid_argument(f"the timeout is {timeout_ns} ns, must be >= -1")
-        _Wait(fence, ResponseStream(context, send), self._executor).start(context, self._timers, timeout_ns)
+        memory = self._quota.reserve(session, OBJECT_BYTES, "the wait")
+        _Wait(fence, ResponseStream(context, send), self._executor, memory).start(context, self._timers, timeout_ns)
 
     @handler()
     def GetExecutionInfo(
@@ -173,9 +181,9 @@ class FenceServicer(fence_pb2_grpc.FenceServicer):
         self, request: fence_pb2.CreateFenceRequest, context: grpc.ServicerContext
     ) -> fence_pb2.CreateFenceResponse:
         """Create a fence of the client's own. It ends in error when the client releases it."""
-        return fence_pb2.CreateFenceResponse(
-            fence=self._sessions.get(request.session, context).add(SessionFence(), "fences")
-        )
+        session = self._sessions.get(request.session, context)
+        fence = self._quota.count_object(session, SessionFence)
+        return fence_pb2.CreateFenceResponse(fence=session.add(fence, "fences"))
 
     @handler()
     def Signal(

@@ -40,7 +40,7 @@ class MemoryServicer(ServicerBase, memory_pb2_grpc.MemoryServiceServicer):
         memory = self._digests.find(session.token, request.sha256, request.size) if request.sha256 else None
         if memory is None:
             reservation = self._quota.reserve_object(session, request.size)
-            memory = MemoryObject(_allocate(request.size), request.sha256)
+            memory = self._quota.count_object(session, lambda: MemoryObject(_allocate(request.size), request.sha256))
             reservation.keep_for(memory.buffer)
         return memory_pb2.CreateMemoryResponse(
             memory=session.add(memory), complete=memory.complete and bool(request.sha256)

@@ -19,6 +19,7 @@ from nnhal_service.metrics.calls import MeteredCall
 from nnhal_service.requests.prepared_request import PreparedRequest
 from nnhal_service.requests.service_parts import ServiceParts
 from nnhal_service.rpc.servicer import ServicerBase, UnaryCall, execution_config
+from nnhal_service.sessions.memory_quota import ARGUMENT_BYTES, DEFINED_COPIES
 
 ExecuteOnceRequest = (
     prepared_model_pb2.ExecuteSynchronouslyRequest | prepared_model_pb2.ExecuteSynchronouslyWithConfigRequest
@@ -67,7 +68,11 @@ class PreparedModelServicer(ServicerBase, prepared_model_pb2_grpc.PreparedModelS
         if any(pool.pool.inline for pool in request.request.pools):
             raise invalid_argument("a definition keeps no inline pools; use a ValuePool or a Memory object")
         config = wire.to_execution_config(request.config)
-        defined = PreparedRequest.of(session, request.target, request.request, config, self._limits)
+        defined = self._quota.count_object(
+            session,
+            lambda: PreparedRequest.of(session, request.target, request.request, config, self._limits),
+            DEFINED_COPIES * request.ByteSize(),
+        )
         handle = session.add(defined, "defined_requests")
         shapes = map(wire.output_shape_message, defined.output_shapes)
         return prepared_model_pb2.DefineResponse(definition=handle, output_shapes=shapes)
@@ -109,10 +114,14 @@ class PreparedModelServicer(ServicerBase, prepared_model_pb2_grpc.PreparedModelS
         """Create a reusable execution of a request."""
         session = self._sessions.get(request.session, context)
         prepared = session.get(request.prepared_model, PreparedModel)
-        decoded = self._request(session, request.request)
-        execution = ReusableExecution(prepared, decoded, wire.to_execution_config(request.config))
-        if (kept := self._quota.reserve_request(session, request.ByteSize(), copies=1)) is not None:
-            kept.keep_for(execution)
+        arguments = len(request.request.inputs) + len(request.request.outputs)
+        execution = self._quota.count_object(
+            session,
+            lambda: ReusableExecution(
+                prepared, self._request(session, request.request), wire.to_execution_config(request.config)
+            ),
+            request.ByteSize() + ARGUMENT_BYTES * arguments,
+        )
         handle = session.add(execution, "reusable_executions")
         return prepared_model_pb2.CreateReusableExecutionResponse(execution=handle)
 
@@ -122,5 +131,6 @@ class PreparedModelServicer(ServicerBase, prepared_model_pb2_grpc.PreparedModelS
     ) -> prepared_model_pb2.ConfigureExecutionBurstResponse:
         """Create a burst."""
         session = self._sessions.get(request.session, context)
-        burst = Burst(session.get(request.prepared_model, PreparedModel), self._limits["burst_memories"])
+        prepared = session.get(request.prepared_model, PreparedModel)
+        burst = self._quota.count_object(session, lambda: Burst(prepared, self._limits["burst_memories"]))
         return prepared_model_pb2.ConfigureExecutionBurstResponse(burst=session.add(burst, "bursts"))

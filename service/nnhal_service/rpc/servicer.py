@@ -20,12 +20,14 @@ from nnhal_service.grpc_support.call_context import SessionCall, call_deadline, 
 from nnhal_service.metrics.calls import MeteredCall
 from nnhal_service.requests.prepared_request import PreparedRequest, find_model
 from nnhal_service.requests.service_parts import ServiceParts
-from nnhal_service.rpc.fence import LaunchRequest, launch_fenced
+from nnhal_service.rpc.fence import LaunchRequest, SessionFence, launch_fenced
 from nnhal_service.sessions.memory_objects import read_memory
 from nnhal_service.sessions.memory_quota import MemoryQuota
 from nnhal_service.sessions.output_writer import OutputWriter
 from nnhal_service.sessions.session import Session
 
+_FENCED_BYTES, _WAIT_BYTES = 2**13, 2**8
+"""Memory of a fenced execution with a small request, and of each fence that it waits for."""
 _SMALL = nullcontext()
 """Context of messages that are too small to count."""
 
@@ -85,9 +87,13 @@ class ServicerBase:
         return longest if remaining_s is None else min(longest, remaining_s)
 
     def _request(self, session: Session, message: types_pb2.Request) -> Request:
-        """Return the request of a message, checked against the limits only."""
+        """Return the request of a message, checked against the limits only. Many arguments count while it exists."""
         self._limits.require_request(message)
-        return wire.to_request(message, lambda pool: read_memory(session, pool))
+        reservation = self._quota.reserve_arguments(session, message)
+        request = wire.to_request(message, lambda pool: read_memory(session, pool))
+        if reservation is not None:
+            reservation.keep_for(request)
+        return request
 
     def _output_writer(self, session: Session) -> OutputWriter:
         return OutputWriter(session, self._limits["inline_bytes"], self._quota)
@@ -128,8 +134,9 @@ class ServicerBase:
         execute: Callable[[FencedArguments], FencedExecution],
     ) -> prepared_model_pb2.FencedExecutionResult:
         """Launch a fenced execution, and return the message with its fence."""
+        fence = self._quota.count_object(session, SessionFence, _FENCED_BYTES + _WAIT_BYTES * len(request.wait_for))
         self._parts.begin_execution(call, session, prepared, field_or_omitted(request, "deadline_ns"))
-        return launch_fenced(call, session, request, execute)
+        return launch_fenced(call, session, fence, request, execute)
 
     def _result_message(
         self, result: ExecutionResult, session: Session, call: ExecutionCall

@@ -8,11 +8,13 @@ against a quota below that limit (`nnhal_service.memory_limits`).
 import threading
 import weakref
 from collections import Counter, deque
+from collections.abc import Callable
 from types import TracebackType
 from typing import NamedTuple, TypeVar
 
 from nnhal.errors import HalError, limit_exceeded
 from nnhal.types import Bytes
+from nnhal.v1 import types_pb2
 from nnhal_driver.scheduling.quota_use import Quota, QuotaUse
 from nnhal_service.identity.identity import ANONYMOUS, Identity
 from nnhal_service.sessions.limits import LIMITS, SHARE, Limits
@@ -22,7 +24,14 @@ REQUEST_BYTES = 2**14
 """Smallest request that counts. A call with a smaller one takes about as much memory as one without."""
 REQUEST_COPIES = 4
 """Memory of a request in multiples of its size: the message of gRPC, its bytes in Python, and what is decoded."""
-
+OBJECT_BYTES = 2**11
+"""Memory of an object of a session that has no memory besides, with its handle. A waiting call takes as much."""
+ARGUMENT_BYTES = 700
+"""Memory of an input or output of a request: its location, its region and its name."""
+DEFINED_COPIES = 60
+"""Memory of a request without values that is kept, in multiples of its encoding: an argument has about 13 bytes."""
+_FEW_ARGUMENTS = 2**8
+"""Arguments of a request that do not count."""
 
 T = TypeVar("T")
 
@@ -132,6 +141,28 @@ class MemoryQuota:
             HalError: RESOURCE_EXHAUSTED_TRANSIENT, limit service_memory_bytes.
         """
         return None if size < REQUEST_BYTES else self.reserve(session, copies * size, "the request")
+
+    def reserve_arguments(self, session: Session, request: types_pb2.Request) -> Reservation | None:
+        """Count the arguments of a request while it is in use; None if they are few.
+
+        Raises:
+            HalError: RESOURCE_EXHAUSTED_TRANSIENT, limit service_memory_bytes.
+        """
+        count = len(request.inputs) + len(request.outputs)
+        return None if count <= _FEW_ARGUMENTS else self.reserve(session, ARGUMENT_BYTES * count, "the request")
+
+    def count_object(self, session: Session, make: Callable[[], T], size: int = 0) -> T:
+        """Return the object that `make` creates for a session. It counts from now on until it is freed.
+
+        `size`: bytes besides `OBJECT_BYTES`.
+
+        Raises:
+            HalError: RESOURCE_EXHAUSTED_TRANSIENT, limit service_memory_bytes; or what `make` raises.
+        """
+        reservation = self.reserve(session, OBJECT_BYTES + size, "the object")
+        value = make()
+        reservation.keep_for(value)
+        return value
 
     def give_back(self, session: bytes, identity: Identity | None, size: int) -> None:
         """Count bytes no longer. Called by reservations."""

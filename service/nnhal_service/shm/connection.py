@@ -23,6 +23,7 @@ from nnhal_service.requests.prepared_request import find_model
 from nnhal_service.requests.service_parts import ServiceParts
 from nnhal_service.sessions.cancellation_scope import CancellationScope
 from nnhal_service.sessions.client_slots import ClientSlots
+from nnhal_service.sessions.memory_quota import DEFINED_COPIES
 from nnhal_service.sessions.session import STOPPING, Session, session_lost, stopping
 from nnhal_service.shm.execution import ReadyRequest
 from nnhal_service.shm.memory_mapping import map_memory
@@ -203,7 +204,11 @@ class ClientConnection:
         if packet.number not in self._requests:
             self._parts.limits.require("data_requests", len(self._requests) + 1, "the connection would have")
         definition = Definition.unpack(packet.body)
-        self._requests[packet.number] = ReadyRequest.of(session, definition, packet.first, self._parts.limits)
+        self._requests[packet.number] = self._parts.quota.count_object(
+            session,
+            lambda: ReadyRequest.of(session, definition, packet.first, self._parts.limits),
+            DEFINED_COPIES * len(definition.request),
+        )
         return Packet(PacketKind.DONE, packet.number)
 
     def forget(self, session: Session, packet: Packet, descriptors: Sequence[int]) -> Packet:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nnhal.types import ErrorStatus
-from nnhal.v1 import fence_pb2, fence_pb2_grpc, memory_pb2, prepared_model_pb2, types_pb2
+from nnhal.v1 import enums_pb2, fence_pb2, fence_pb2_grpc, memory_pb2, prepared_model_pb2, types_pb2
 from tests.end_to_end.robustness.hostile_models import overlapping_windows
 from tests.end_to_end.support.attacked_service import GoodClient
 from tests.end_to_end.support.raw_client import (
@@ -95,6 +95,43 @@ def test_requests_of_fenced_executions(service: Service) -> None:
             session=raw.session, prepared_model=large.prepared_model, request=large.request, wait_for=[fence]
         )
         refuse_at_last(lambda: raw.prepared_model.ExecuteFenced(message, timeout=60))
+
+
+def model_of_many_arguments(count: int) -> types_pb2.Model:
+    """Return a model that has as many inputs, of which it concatenates one again and again."""
+    model = types_pb2.Model(operand_values=bytes(4))
+    float_tensor, axis = enums_pb2.OPERAND_TYPE_TENSOR_FLOAT32, enums_pb2.OPERAND_TYPE_INT32
+    for _ in range(count):
+        model.main.operands.add(type=float_tensor, dimensions=[1], lifetime=enums_pb2.OPERAND_LIFE_TIME_SUBGRAPH_INPUT)
+    location = types_pb2.DataLocation(length=4)
+    model.main.operands.add(type=axis, lifetime=enums_pb2.OPERAND_LIFE_TIME_CONSTANT_COPY, location=location)
+    model.main.operands.add(type=float_tensor, dimensions=[count], lifetime=enums_pb2.OPERAND_LIFE_TIME_SUBGRAPH_OUTPUT)
+    model.main.input_indexes.extend(range(count))
+    model.main.output_indexes.append(count + 1)
+    model.main.operations.add(type=enums_pb2.OPERATION_TYPE_CONCATENATION, inputs=range(count + 1), outputs=[count + 1])
+    return model
+
+
+@pytest.mark.slow
+def test_definitions_with_many_arguments(service: Service) -> None:
+    count = 4000
+    with open_raw_session(service.target) as raw:
+        prepared = list(raw.device.PrepareModel(prepare_request(raw, model_of_many_arguments(count)), timeout=60))[-1]
+        message = prepared_model_pb2.DefineRequest(session=raw.session, target=prepared.notify.prepared_model)
+        for number in range(count):
+            message.request.inputs.add(location=types_pb2.DataLocation(offset=4 * number, length=4), dimensions=[1])
+        message.request.outputs.add(location=types_pb2.DataLocation(pool_index=1), dimensions=[count])
+        message.request.pools.add().value.size = 4 * count
+        message.request.pools.add().returned.SetInParent()
+        refuse_at_last(lambda: raw.prepared_model.Define(message, timeout=60))
+
+
+@pytest.mark.slow
+def test_values_of_models(service: Service) -> None:
+    with open_raw_session(service.target) as raw:
+        model = add_chain(1)
+        model.operand_values += bytes(INLINE_BYTES)
+        refuse_at_last(lambda: list(raw.device.PrepareModel(prepare_request(raw, model), timeout=60)))
 
 
 def refuse_at_last(call: Callable[[], object]) -> None:
