@@ -1,5 +1,6 @@
 """Executions that a backend has only started when `execute` returns (`Run.defer`)."""
 
+from abc import abstractmethod
 from collections.abc import Callable
 
 Wait = Callable[[], None]
@@ -26,6 +27,20 @@ class DeferringRun:
         """Call all waits; see `wait_for_all`."""
         if self.deferred:
             wait_for_all(self.deferred)
+
+
+class TurnTakingRun(DeferringRun):
+    """Part of the host's `Run` that lets other executions run. A thread that holds a lock or an engine only checks."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def take_turns(self) -> None:
+        """Check, and let others run for a while if they wait. Raises as `Run.check`."""
+
+    @abstractmethod
+    def check_elsewhere(self) -> None:
+        """Check an execution whose work another process does, so that others may have its slot. Raises likewise."""
 
 
 def wait_for_all(waits: list[Wait]) -> None:

@@ -32,6 +32,7 @@ from nnhal_driver.backends.api import (
     SubgraphView,
     Support,
 )
+from nnhal_driver.backends.deferral import TurnTakingRun
 from nnhal_driver.backends.division import LARGE, DividedCall, copy_of
 from nnhal_driver.backends.memory import MemoryManager
 from nnhal_driver.operations import infer
@@ -178,7 +179,7 @@ class PerOperationBackend(Backend):
             arguments = view, create_workload(view), self._divides, options.tensor_bytes, extension_types
             is_own = is_extension(view.type)
             steps.append(_ExtensionStep(*arguments, self.output_shapes) if is_own else _Step(*arguments))
-        return _Sequence(subgraph, steps, extension_types)
+        return _Sequence(subgraph, steps, extension_types, self._divides)
 
 
 _ExtensionDtypes = Mapping[tuple[str, int], "np.dtype[Any]"]
@@ -301,8 +302,11 @@ class _ExtensionStep(_Step):
 class _Sequence(CompiledSubgraph):
     """A subgraph as a sequence of workloads."""
 
-    def __init__(self, subgraph: SubgraphView, steps: list[_Step], extension_types: _ExtensionDtypes) -> None:
+    def __init__(
+        self, subgraph: SubgraphView, steps: list[_Step], extension_types: _ExtensionDtypes, divides: bool
+    ) -> None:
         self._subgraph = subgraph
+        self._divides = divides
         self._steps = steps
         # only operands of this partition: a graph may have as many partitions as operands
         operands = (o for view in subgraph.operations for o in (*view.operation.inputs, *view.operation.outputs))
@@ -315,14 +319,15 @@ class _Sequence(CompiledSubgraph):
             values[position] = array
         destinations = dict(zip(self._subgraph.outputs, outputs, strict=True))
         profile, pause = run.profile, PacedCheck(proceed)
+        check = run.take_turns if self._divides and isinstance(run, TurnTakingRun) else run.check
         for step, dead in zip(self._steps, self._last_uses, strict=True):
-            run.check()
+            check()
             pause()
             if profile is None:
-                step.run(values, destinations, run.check)
+                step.run(values, destinations, check)
             else:
                 start_ns = time.perf_counter_ns()
-                step.run(values, destinations, run.check)
+                step.run(values, destinations, check)
                 duration_ns = time.perf_counter_ns() - start_ns
                 profile.span(step.view.graph.operation_name(step.view.type), start_ns, duration_ns, step.view)
             for position in dead:
@@ -330,7 +335,7 @@ class _Sequence(CompiledSubgraph):
         for position, output in destinations.items():
             array = values[position]
             assert array is not None
-            output.write(array if array.flags.c_contiguous else copy_of(array, run.check), keep=True)
+            output.write(array if array.flags.c_contiguous else copy_of(array, check), keep=True)
 
 
 def _constant(graph: Graph, operand: int, extension_types: _ExtensionDtypes) -> AnyArray | None:

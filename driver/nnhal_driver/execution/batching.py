@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 
@@ -22,6 +22,7 @@ from nnhal_driver.execution.executor import deliver
 from nnhal_driver.execution.prepared_model import DEFAULT_CONFIG, PreparedModel
 from nnhal_driver.execution.request_binding import BoundRequest, ValidRequest
 from nnhal_driver.execution.returned_values import returned_arrays, returned_request
+from nnhal_driver.scheduling.admission import BlockingTicket
 from nnhal_driver.scheduling.deadline import NO_DEADLINE, Deadline
 from nnhal_driver.scheduling.share import share_of
 
@@ -233,7 +234,7 @@ class BatchedModel(PreparedModel):
                 members = self.batcher.take(key)
                 try:
                     if len(members) > 1:
-                        self._run(members, slot.release)
+                        self._run(members, slot)
                 finally:
                     for member in members:
                         member.turn.set()
@@ -241,16 +242,17 @@ class BatchedModel(PreparedModel):
             self.batcher.leave(key, leader)
             raise
 
-    def _run(self, members: Sequence[_Member], release_slot: Callable[[], None]) -> None:
+    def _run(self, members: Sequence[_Member], slot: BlockingTicket) -> None:
         """Run several executions as one, and give each its outputs and times. If that fails, they have none."""
         count, started_ns = len(members), time.perf_counter_ns()
         model = self.batcher.models[count]
         joined = replace(model, subject=self.subject)  # `model` has a cache of valid requests
         call = ExecutionCall()
+        call.slot = slot
         try:
             values = [np.concatenate(arrays) for arrays in zip(*(member.inputs for member in members), strict=True)]
             request = returned_request(model, values, [value.shape for value in values])
-            result = joined.run(request, DEFAULT_CONFIG, call, NO_DEADLINE, release_slot)
+            result = joined.run(request, DEFAULT_CONFIG, call, NO_DEADLINE, slot.release)
             parts = [np.split(array, count) for array in returned_arrays(model, result)]
         except Exception as error:
             _log.warning("a batch of %d executions failed, and each runs alone: %s", count, exception_text(error))

@@ -8,6 +8,7 @@ from nnhal.types import OMITTED, ExecutionResult
 from nnhal_driver.execution.profiling import SpanRecorder
 from nnhal_driver.execution.request_binding import ValidRequest
 from nnhal_driver.scheduling.cancellation import Cancellation
+from nnhal_driver.scheduling.ticket import Slot
 from nnhal_driver.scheduling.work_times import WorkTimes
 
 
@@ -28,11 +29,13 @@ class ExecutionCall(WorkTimes):
         owner: the client on whose behalf it runs; owners are served fairly.
         spans: recorder of its spans. None: neither its caller nor its configuration asks for them.
         observer: observes it when it runs; None for most.
+        slot: its slot, as far as it takes turns.
     """
 
     owner: Hashable = None
     spans: SpanRecorder | None = None
     observer: ExecutionObserver | None = None
+    slot: Slot | None = None
 
     def __init__(self, deadline_ns: int = OMITTED, cancellation: Cancellation | None = None) -> None:
         self.received_ns = time.perf_counter_ns()

@@ -19,7 +19,7 @@ from nnhal.types import OMITTED, ErrorStatus, ExecutionConfig, ExecutionResult, 
 from nnhal_driver.execution.execution_call import ExecutionCall
 from nnhal_driver.execution.fence import Fence
 from nnhal_driver.execution.request_binding import ValidRequest
-from nnhal_driver.scheduling.cancellation import cancelled_error
+from nnhal_driver.scheduling.cancellation import Cancellation, cancelled_error
 from nnhal_driver.scheduling.deadline import Deadline, to_absolute
 from nnhal_driver.scheduling.scheduler import Scheduler
 from nnhal_driver.scheduling.ticket import AdmissionRequest, Ticket
@@ -98,6 +98,36 @@ class _State(Enum):
     QUEUED = auto()
     RUNNING = auto()
     DONE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class _WorkerSlot:
+    """Slot of a fenced execution, on a worker."""
+
+    ticket: Ticket
+    scheduler: Scheduler
+    cancellation: Cancellation
+
+    @property
+    def paused_ns(self) -> int:
+        return self.ticket.paused_ns
+
+    def take_turns(self) -> None:
+        queue, workers = self.scheduler.admission, self.scheduler.workers
+        if queue.is_overdue(self.ticket) and workers.can_wait:
+            workers.begin_wait()
+            queue.take_turns(self.ticket, self.cancellation)  # without a slot, the end of the job ends the wait
+            workers.end_wait()
+
+    def give_way(self) -> None:
+        if self.scheduler.admission.is_overdue(self.ticket):
+            self.release()
+
+    def release(self) -> None:
+        """Free the slot: the thread only waits from now on."""
+        if not self.ticket.is_released:
+            self.scheduler.workers.begin_wait()
+            self.scheduler.admission.release(self.ticket)
 
 
 class FencedExecution:
@@ -248,11 +278,6 @@ class FencedExecution:
         if info is not None:
             self._finish(info)
 
-    def _release_early(self, ticket: Ticket) -> None:
-        """Free the slot: only a device still works on the execution."""
-        self._scheduler.workers.begin_wait()
-        self._scheduler.admission.release(ticket)
-
     def _execute(self, pending: _PendingRun, ticket: Ticket) -> ExecutionInfo:
         try:
             if error := ticket.request.deadline_error():
@@ -261,9 +286,8 @@ class FencedExecution:
             if call.spans is not None:
                 call.spans.begin(self._launched_ns, self._fenced_ns)
             call.queued_ns = ticket.wait_ns
-            result = pending.runner.run(
-                pending.request, pending.config, call, self._deadline, lambda: self._release_early(ticket)
-            )
+            call.slot = slot = _WorkerSlot(ticket, self._scheduler, self.cancellation)
+            result = pending.runner.run(pending.request, pending.config, call, self._deadline, slot.release)
             if not result.output_sufficient_size:
                 raise general_failure("an output is larger than its region")
         except HalError as error:

@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from nnhal.types import AnyArray
 from nnhal_driver.backends.api import CompiledSubgraph, Output, Run, SubgraphView
-from nnhal_driver.backends.deferral import DeferringRun, Wait
+from nnhal_driver.backends.deferral import DeferringRun, TurnTakingRun, Wait
 from nnhal_driver.backends.device_memory import DeviceBuffer, DeviceMemory, DeviceValue
 from nnhal_driver.backends.layout import Layout, Relayout
 from nnhal_driver.execution.buffer import BufferOutput
@@ -20,18 +20,20 @@ from nnhal_driver.execution.request_binding import RegionOutput
 from nnhal_driver.graph import Graph
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import NO_DEADLINE, Deadline
+from nnhal_driver.scheduling.ticket import Slot
 
 F = TypeVar("F")
 V = TypeVar("V")
 
 
 @dataclass(slots=True)  # not frozen: that takes three times as long to create, and each execution has its own
-class RunContext(DeferringRun):
+class RunContext(TurnTakingRun):
     """Context of one execution; the `Run` that backends see.
 
     Attributes:
         spans: the recorder of spans; None without profiling.
         profile: the profile of the partition that is running; None without profiling.
+        slot: the slot of the execution; None if it takes no turns.
     """
 
     deadline: Deadline
@@ -40,6 +42,7 @@ class RunContext(DeferringRun):
     spans: SpanRecorder | None = None
     profile: PartitionProfile | None = None
     deferred: list[Wait] | None = None
+    slot: Slot | None = None
 
     def check(self) -> None:
         """Raise if the execution must end. Called between operations and nodes (V-RUN-08).
@@ -50,6 +53,18 @@ class RunContext(DeferringRun):
         if self.deadline is not NO_DEADLINE:
             self.deadline.check("the execution")
         self.cancellation.check()
+
+    def take_turns(self) -> None:
+        """See the base class."""
+        self.check()
+        if self.slot is not None:
+            self.slot.take_turns()
+
+    def check_elsewhere(self) -> None:
+        """See the base class."""
+        self.check()
+        if self.slot is not None:
+            self.slot.give_way()
 
 
 class Intermediate:
@@ -289,7 +304,7 @@ class Plan:
             HalError: the execution fails. The contents of the outputs are undefined.
         """
         if self._only is not None and context.spans is None:
-            context.check()
+            context.take_turns()
             compiled, order = self._only
             if order is not None:
                 inputs, outputs = [inputs[i] for i in order[0]], [outputs[i] for i in order[1]]
@@ -300,7 +315,7 @@ class Plan:
         output_values = dict(zip(subgraph.output_indexes, outputs, strict=True))
         values = SubgraphValues(self.graph, input_values, output_values, context.finish)
         for node in self.nodes:
-            context.check()
+            context.take_turns()
             if context.spans is None:
                 node.run(values, context)
                 continue

@@ -173,6 +173,7 @@ class PreparedModel:
             with self.scheduler.admission.admit(admission, call.cancellation) as slot:
                 if call.spans is not None:
                     call.spans.begin(call.received_ns)
+                call.slot = slot
                 if slot.queued_ns:
                     call.queued_ns = slot.wait_ns
                 return self.run(request, config, call, deadline, slot.release)
@@ -222,7 +223,7 @@ class PreparedModel:
         timeout = config.loop_timeout_duration_ns
         loop_timeout_ns = DEFAULT_LOOP_TIMEOUT_NS if timeout == OMITTED else timeout
         spans = call.spans
-        context = RunContext(deadline, call.cancellation, loop_timeout_ns, spans)
+        context = RunContext(deadline, call.cancellation, loop_timeout_ns, spans, slot=call.slot)
         started_ns = call.received_ns if config.measure_timing else None
         activities, record = self.activities, None
         if activities is not None:
@@ -245,7 +246,8 @@ class PreparedModel:
             self.latencies.add_failure(time.perf_counter_ns() - before)
             raise
         finally:
-            call.device_ns = elapsed_ns = time.perf_counter_ns() - before
+            paused_ns = 0 if call.slot is None else call.slot.paused_ns
+            call.device_ns = elapsed_ns = time.perf_counter_ns() - before - paused_ns
             if token is not None:
                 current_work.reset(token)
             if activities is not None:

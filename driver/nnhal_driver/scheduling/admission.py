@@ -7,9 +7,10 @@ together count as one owner; among them, the slots go in the same order. If some
 in proportion to the weight decides, instead of the number of slots. Work that can no longer be done in time is rejected
 and does not block later work.
 
-Executions cannot be interrupted, so those that are not short (`AdmissionRequest.is_short`) may occupy all slots for a
-while. Short ones then pass them: there are as many further slots for these, of which an owner has at most one, and none
-if it has another slot.
+Executions take turns of `TURN_NS` where they can pause: between nodes, and in kernels of CpuRef. Engines cannot be
+interrupted, so executions that are not short (`AdmissionRequest.is_short`) may occupy all slots for a while. Short ones
+then pass them: there are as many further slots for these, of which an owner has at most one, and none if it has another
+slot.
 """
 
 import heapq
@@ -23,6 +24,9 @@ from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import NO_DEADLINE
 from nnhal_driver.scheduling.share import Share, share_of
 from nnhal_driver.scheduling.ticket import AdmissionRequest, SortKey, Ticket, sort_key
+
+TURN_NS = 50_000_000
+"""Running time after which work that can pause lets others run."""
 
 
 def queue_full(limit: str, length: int) -> HalError:
@@ -241,12 +245,36 @@ class AdmissionQueue:
         heapq.heappush(owner.waiting, ticket)
         self._waiting += 1
 
-    def release(self, ticket: Ticket) -> None:
-        """Free the slot of a granted ticket, unless that has happened. Call it from one thread."""
+    def is_overdue(self, ticket: Ticket, turn_ns: int = TURN_NS) -> bool:
+        """Return whether others wait, and a ticket has had its slot for longer than a turn."""
+        return self._waiting > 0 and not ticket.is_released and self._clock() - ticket.granted_ns > turn_ns
+
+    def take_turns(self, ticket: Ticket, cancellation: Cancellation | None) -> None:
+        """Let others run if a ticket is overdue. Then wait on the calling thread until it is its turn again.
+
+        Raises:
+            HalError: as `wait`; the ticket has no slot any more.
+        """
+        if not self.is_overdue(ticket):
+            return
+        next_turn = Ticket(ticket.request._replace(min_run_ns=0))
+        with self._lock:
+            self._enqueue(self._owners[ticket.request.owner], next_turn)
+        self.release(ticket, is_last=False)
+        self.wait(next_turn, cancellation)
+        ticket.paused_ns += next_turn.granted_ns - ticket.released_ns
+        ticket.granted_ns, ticket.is_passing, ticket.is_released = next_turn.granted_ns, next_turn.is_passing, False
+
+    def release(self, ticket: Ticket, *, is_last: bool = True) -> None:
+        """Free the slot of a granted ticket, unless that has happened. Call it from one thread.
+
+        `is_last`: whether its work has ended, and does not only take turns.
+        """
         if ticket.is_released:
             return
         ticket.is_released = True
-        elapsed = self._clock() - ticket.granted_ns
+        ticket.released_ns = self._clock()
+        elapsed = ticket.released_ns - ticket.granted_ns
         request = ticket.request
         with self._lock:
             owner = self._owners[request.owner]
@@ -264,7 +292,8 @@ class AdmissionQueue:
             other.notify()
         if owner.group is not None and (share := share_of(request.owner)) is not None:
             share.spend(elapsed)
-            self._end_execution(share)
+            if is_last:
+                self._end_execution(share)
 
     def withdraw(self, ticket: Ticket, error: HalError) -> bool:
         """Reject a queued ticket with an error. Return whether it was still queued."""
@@ -284,11 +313,18 @@ class AdmissionQueue:
             HalError: it is rejected, for the reasons given at `BlockingTicket`.
         """
         assert ticket.decided is not None
+
+        def withdraw() -> None:
+            assert cancellation is not None
+            self.withdraw(ticket, cancellation.error())
+
         if cancellation is not None:
-            cancellation.on_cancel(lambda: self.withdraw(ticket, cancellation.error()))
+            cancellation.on_cancel(withdraw)
         while not ticket.decided.wait(ticket.request.latest_start.remaining_s()):
             if error := ticket.request.deadline_error():
                 self.withdraw(ticket, error)  # sets `decided`, unless the ticket was granted at the last moment
+        if cancellation is not None:
+            cancellation.off_cancel(withdraw)
         if ticket.error is not None:
             error, ticket.error = ticket.error, None
             try:
@@ -397,6 +433,15 @@ class BlockingTicket(Ticket):
     def release(self) -> None:
         """Free the slot before the end of the context."""
         self._queue.release(self)
+
+    def take_turns(self) -> None:
+        """Let others run if they wait and this has run for some time. Raises as `__enter__`."""
+        self._queue.take_turns(self, self._cancellation)
+
+    def give_way(self) -> None:
+        """Free the slot if others wait: the work goes on in another process, and this thread only waits for it."""
+        if self._queue.is_overdue(self):
+            self._queue.release(self)
 
 
 def _use(owner: _OwnerState) -> _Use:

@@ -2,7 +2,8 @@
 
 A preparation ends with the result of its work, at its deadline, or when it is cancelled, whichever comes first. A
 queued one then leaves the queue. A running one cannot be interrupted: its result is dropped, and it keeps its slot
-until it returns or calls its check. One that waits for a plug-in gives its slot away, and does not get it back.
+until it returns or calls its check. One that waits for a plug-in, or has taken long while others wait, gives its slot
+away, and does not get it back.
 """
 
 import contextvars
@@ -22,6 +23,8 @@ from nnhal_driver.scheduling.work_times import WorkTimes
 
 T = TypeVar("T")
 
+LONG_NS = 1_000_000_000
+"""Running time after which a preparation no longer keeps others from running."""
 Check = Callable[[], None]
 """Function that work calls between its steps. It raises a HalError if the work must end."""
 
@@ -57,7 +60,7 @@ class PreparationThreads(Protocol):
         """Run a job on a preparation thread."""
 
     def replace_thread(self) -> bool:
-        """Start another preparation thread, because one waits. Return whether that was possible."""
+        """Start another preparation thread in place of the calling one. Return whether that was possible."""
 
     def end_preparation(self) -> None:
         """Count a preparation that has left the queue and the threads."""
@@ -80,6 +83,7 @@ class PreparationTask(Generic[T]):
         self._waited = False
         self._started = False
         self._ended = False
+        self._thread = 0
 
     def launch(self, threads: PreparationThreads) -> None:
         """Ask for a slot. Call it once only.
@@ -114,9 +118,11 @@ class PreparationTask(Generic[T]):
         self._cancellation.check()
         if self._deadline.has_passed():
             raise self._late_error()
+        if self._threads.preparations.is_overdue(self._ticket, LONG_NS) and self._thread == threading.get_ident():
+            self.give_way()
 
     def give_way(self) -> None:
-        """Give the slot to another preparation. Called on the thread of this one, which waits for a plug-in."""
+        """Give the slot to another preparation. Called on the thread of this one, which goes on or waits."""
         if not self._ticket.is_released and self._threads.replace_thread():
             self._threads.preparations.release(self._ticket)
 
@@ -176,7 +182,7 @@ class PreparationTask(Generic[T]):
         """Run the work on a preparation thread, which it leaves when its client is notified."""
         try:
             try:
-                self._started = True
+                self._started, self._thread = True, threading.get_ident()
                 result = None if self._ended else self._run_work()
             finally:
                 self._work.close()

@@ -21,7 +21,7 @@ _MORE_WORKERS = 64
 """Threads for fenced executions while others have no slot any more and wait for a device."""
 
 _MORE_PREPARATIONS = 32
-"""Preparations that may wait for plug-ins, each on its thread, while others use their slots."""
+"""Preparations that take long or wait for plug-ins, each on its thread, while others use their slots."""
 
 _log = logging.getLogger(__name__)
 
@@ -68,6 +68,11 @@ class Workers:
         self._pool.shutdown()
         self._more.shutdown()
 
+    @property
+    def can_wait(self) -> bool:
+        """True if there are threads for others while one more job waits."""
+        return self._waiting < _MORE_WORKERS
+
     def begin_wait(self) -> None:
         """Note that a job will free its slot and wait for a device (`Run.defer`). Others need another thread then."""
         with self._lock:
@@ -113,7 +118,7 @@ class Scheduler:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._changed = threading.Condition()
         self._unfinished = 0
-        self._surplus = 0
+        self._replaced: set[threading.Thread] = set()
         self._closed = False
         self._threads: list[threading.Thread] = []
         for _ in range(preparations):
@@ -140,18 +145,18 @@ class Scheduler:
         self._jobs.put(job)
 
     def replace_thread(self) -> bool:
-        """Start another preparation thread, because one waits. The next one that is free ends.
+        """Start another preparation thread in place of the calling one, which ends after its job.
 
         Return whether that was possible.
         """
         with self._changed:
-            if self._surplus == _MORE_PREPARATIONS:
+            if len(self._replaced) == _MORE_PREPARATIONS:
                 return False
             try:
                 self._start_thread()
             except RuntimeError:  # no thread can start
                 return False
-            self._surplus += 1
+            self._replaced.add(threading.current_thread())
         return True
 
     def end_preparation(self) -> None:
@@ -178,9 +183,9 @@ class Scheduler:
             _run(job, "a preparation")
             del job  # a waiting thread must keep no model alive
             with self._changed:
-                if self._surplus:
-                    self._surplus -= 1
-                    self._threads.remove(threading.current_thread())
+                if (thread := threading.current_thread()) in self._replaced:
+                    self._replaced.remove(thread)
+                    self._threads.remove(thread)
                     return
 
     def _start_thread(self) -> None:

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Hashable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from nnhal.errors import HalError, missed_deadline
 from nnhal.types import OMITTED
@@ -55,6 +55,24 @@ class AdmissionRequest(NamedTuple):
         return missed_deadline(f"{left} are left, and no recent execution of this model took less than {needed}")
 
 
+class Slot(Protocol):
+    """Slot of an execution. The methods are for the thread that runs it."""
+
+    @property
+    def paused_ns(self) -> int:
+        """Time between its turns."""
+
+    def take_turns(self) -> None:
+        """Let others run if they wait and this has run for some time.
+
+        Raises:
+            HalError: it must end.
+        """
+
+    def give_way(self) -> None:
+        """Free the slot if others wait: the work goes on in another process."""
+
+
 class Ticket:
     """Place of one execution in an admission queue, and later its permission to run.
 
@@ -66,7 +84,9 @@ class Ticket:
         decided: event for a waiting thread; None until the ticket is queued.
         key: position in the queue of its owner.
         queued_ns: time.perf_counter_ns() when it was queued; 0 if it never was.
-        granted_ns: time.perf_counter_ns() when it was granted.
+        granted_ns: time.perf_counter_ns() when it was granted, or got its last turn.
+        released_ns: likewise when it was released.
+        paused_ns: time between its turns.
         is_passing: whether its slot is one of those that short executions have while long ones occupy the others.
         is_released: whether its slot has been freed.
     """
@@ -79,7 +99,9 @@ class Ticket:
         "is_released",
         "key",
         "on_decided",
+        "paused_ns",
         "queued_ns",
+        "released_ns",
         "request",
     )
 
@@ -90,7 +112,7 @@ class Ticket:
         self.error: HalError | None = None
         self.key: SortKey = (0, 0, 0)
         self.queued_ns = 0
-        self.granted_ns = 0
+        self.granted_ns = self.released_ns = self.paused_ns = 0
         self.is_passing = self.is_released = False
 
     @property

@@ -9,7 +9,7 @@ import pytest
 from nnhal.errors import HalError
 from nnhal.types import ErrorStatus, OperandType, OperationType, Priority
 from nnhal_driver.execution.execution_call import ExecutionCall
-from nnhal_driver.scheduling.admission import AdmissionQueue
+from nnhal_driver.scheduling.admission import TURN_NS, AdmissionQueue
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import NO_DEADLINE, Deadline
 from nnhal_driver.scheduling.share import Share, ShareOwner
@@ -410,3 +410,51 @@ def test_owners_with_one_share_have_slots_as_one_owner() -> None:
     queue.release(first)
     assert queue.waiting == 0
     queue.release(second)
+
+
+def granted(queue: AdmissionQueue, owner: str, decided: list[Ticket] | None = None) -> Ticket:
+    """Return a ticket that asks for a slot. If it has to wait, it is appended to `decided` when it gets one."""
+    ticket = Ticket(AdmissionRequest(Priority.MEDIUM, owner=owner), None if decided is None else decided.append)
+    ticket.is_released = not queue.acquire(ticket)
+    return ticket
+
+
+def test_overdue_work_takes_turns_with_others() -> None:
+    clock, decided = FakeClock(0), list[Ticket]()
+    queue = AdmissionQueue(1, 100, clock=lambda: clock.now_ns)
+    long = granted(queue, "long")
+    queue.take_turns(long, None)  # nobody waits
+    short = granted(queue, "short", decided)
+    queue.take_turns(long, None)  # its turn has not ended
+    assert (decided, long.is_released) == ([], False)
+    clock.now_ns += TURN_NS + 1
+    with ThreadPoolExecutor() as pool:
+        pause = pool.submit(queue.take_turns, long, None)
+        assert until(lambda: bool(decided))
+        clock.now_ns += 7
+        short.is_released = False
+        queue.release(short)
+        pause.result()
+    assert (long.is_released, long.paused_ns, queue.running, queue.waiting) == (False, 7, 1, 0)
+    queue.release(long)
+    assert queue.running == 0
+
+
+def test_work_that_waits_for_its_turn_can_be_cancelled() -> None:
+    clock, cancellation, share = FakeClock(0), Cancellation(), Share("alice", executions=1)
+    queue = AdmissionQueue(1, 100, clock=lambda: clock.now_ns, counts_executions=True)
+    long = Ticket(AdmissionRequest(Priority.MEDIUM, owner=ShareOwner("s1", share)))
+    assert queue.acquire(long)
+    other = granted(queue, "other", [])
+    clock.now_ns += TURN_NS + 1
+    with ThreadPoolExecutor() as pool:
+        pause = pool.submit(queue.take_turns, long, cancellation)
+        assert until(lambda: long.is_released and queue.running == 1)
+        cancellation.cancel()
+        with pytest.raises(HalError, match="cancelled"):
+            pause.result()
+    queue.release(long)  # it has no slot
+    other.is_released = False
+    queue.release(other)
+    assert (queue.running, queue.waiting) == (0, 0)
+    share.begin_execution()  # the quota has a free place again

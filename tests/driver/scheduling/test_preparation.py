@@ -11,6 +11,7 @@ import pytest
 
 from nnhal.errors import HalError
 from nnhal.types import OMITTED, ErrorStatus, Priority
+from nnhal_driver.scheduling import preparation
 from nnhal_driver.scheduling.cancellation import Cancellation
 from nnhal_driver.scheduling.deadline import now_ns
 from nnhal_driver.scheduling.preparation import Check
@@ -139,6 +140,26 @@ def test_check_raises_when_the_deadline_has_passed(scheduler: Scheduler, clock: 
     assert work.status() == PERSISTENT
     scheduler.close()
     assert [error.status for error in errors] == [PERSISTENT]
+
+
+def test_long_preparation_keeps_no_others_waiting(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preparation, "LONG_NS", 0)
+    go = threading.Event()
+
+    def step(check: Check) -> None:
+        while not go.wait(1e-3):
+            check()
+
+    long = RecordedWork(step)
+    prepare(scheduler, long)
+    for number in range(3):
+        work = RecordedWork()
+        prepare(scheduler, work, f"client {number}")
+        assert work.status() == ErrorStatus.NONE
+    assert not long.results
+    go.set()
+    assert long.status() == ErrorStatus.NONE
+    assert until(lambda: len(scheduler._threads) == 1)
 
 
 def test_check_does_nothing_after_the_work(scheduler: Scheduler, clock: FakeClock) -> None:

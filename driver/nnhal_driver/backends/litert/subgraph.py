@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Sequence
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Lock
 
 from nnhal.cpu import available_cpus
@@ -20,6 +20,7 @@ from nnhal.lru import LruDict
 from nnhal.types import AnyArray, ExecutionPreference
 from nnhal_driver.backends.api import CompiledSubgraph, CompileOptions, Output, Profile, Run, Sections, SubgraphView
 from nnhal_driver.backends.boundary.outputs import fits
+from nnhal_driver.backends.deferral import TurnTakingRun
 from nnhal_driver.backends.division import LARGE, copy_to
 from nnhal_driver.backends.engine_process import (
     PROCESS_BYTES,
@@ -47,6 +48,8 @@ _DYNAMIC_BYTES = 32 * 2**20
 """Memory for the tensors of a region whose shapes are unknown, besides that for the declared shapes."""
 _MARGIN_BYTES = 2**16
 """Space between tensors in memory that processes share."""
+_POLL_S = 0.01
+"""Seconds between two looks at the deadline and the cancellation."""
 _ENGINE = f"{Interpreter.__module__}:{Interpreter.__name__}"
 NO_PROCESSES = EngineHosting()
 SET_UP = "set up profiling"
@@ -92,7 +95,7 @@ class InterpreterPool:
         if not self.model.operators:
             self._deliver(None, outputs)
             return
-        self._slots.get()
+        self._take_slot(check)
         try:
             interpreter = self._take(check)
             if self.model.has_variables:
@@ -112,6 +115,15 @@ class InterpreterPool:
                 self._idle.append(interpreter)
         finally:
             self._slots.put(None)
+
+    def _take_slot(self, check: Check) -> None:
+        while True:
+            try:
+                self._slots.get(timeout=_POLL_S)
+            except Empty:
+                check()
+            else:
+                return
 
     def _resize_and_write(self, interpreter: Engine, inputs: Sequence[AnyArray], check: Check) -> None:
         """Give the inputs of a region their shapes and values. A tensor of rank 0 is [1] as an operand."""
@@ -259,7 +271,8 @@ class LitertSubgraph(CompiledSubgraph):
             if pool is not None and _matches_declared(pool.model, outputs):
                 try:
                     if run.profile is None or not self._run_profiled(pool, arrays, outputs, run, run.profile):
-                        pool.run(arrays, outputs, run.check)
+                        is_elsewhere = pool.launcher is not None and isinstance(run, TurnTakingRun)
+                        pool.run(arrays, outputs, run.check_elsewhere if is_elsewhere else run.check)
                     return
                 except (RuntimeError, MemoryError) as error:
                     reason = _first_line(error)
