@@ -271,8 +271,10 @@ class LitertSubgraph(CompiledSubgraph):
             if pool is not None and _matches_declared(pool.model, outputs):
                 try:
                     if run.profile is None or not self._run_profiled(pool, arrays, outputs, run, run.profile):
-                        is_elsewhere = pool.launcher is not None and isinstance(run, TurnTakingRun)
-                        pool.run(arrays, outputs, run.check_elsewhere if is_elsewhere else run.check)
+                        check = run.check
+                        if pool.launcher is not None and isinstance(run, TurnTakingRun):
+                            check = run.check_elsewhere
+                        pool.run(arrays, outputs, check)
                     return
                 except (RuntimeError, MemoryError) as error:
                     reason = _first_line(error)
