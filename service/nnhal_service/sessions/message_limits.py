@@ -33,7 +33,9 @@ _COUNTED_TYPES = (FieldDescriptor.TYPE_MESSAGE, FieldDescriptor.TYPE_BYTES, Fiel
 _MIN_ELEMENT_BYTES = 2
 """Tag and length of an empty element."""
 _FEW = 4096
-"""Number of elements that are counted at once. Larger counts take turns, so that they compete with others as one."""
+"""Number of fields that are read at once. Larger messages take turns, so that they compete with others as one."""
+_READ, _ALL = "read", 2**62
+"""Key of the number of fields, and what is left of it in a turn."""
 _turn = threading.Lock()
 
 Fields = dict[int, tuple[str, "Fields"]]
@@ -51,7 +53,7 @@ def count_elements(message: Descriptor, limits: Limits) -> Callable[[bytes], Non
     allowed = {name: limits[name] for name in _names(fields)}
     smallest = min(allowed.values(), default=0) * _MIN_ELEMENT_BYTES
 
-    few = {name: min(limit, _FEW) for name, limit in allowed.items()}
+    few = {**allowed, _READ: _FEW}
 
     def find_excess(encoded: bytes, left: dict[str, int], turn: Callable[[], None] = proceed) -> str:
         try:
@@ -63,7 +65,7 @@ def count_elements(message: Descriptor, limits: Limits) -> Callable[[bytes], Non
         # a smaller message cannot have that many elements
         if fields and len(encoded) > smallest and find_excess(encoded, dict(few)):
             with _turn:
-                excess = find_excess(encoded, dict(allowed), PacedCheck(proceed))
+                excess = find_excess(encoded, {**allowed, _READ: _ALL}, PacedCheck(proceed))
             if excess:
                 limits.require(excess, limits[excess] + 1, "the message has at least")
 
@@ -94,10 +96,15 @@ def _find_excess(
 ) -> str:
     """Subtract the elements in a part of a message from what is `left` of each limit. Return the first one exceeded.
 
-    `turn` is called between elements.
+    `turn` is called between fields.
     """
     position, end = span
     while position < end:
+        left[_READ] -= 1
+        if not left[_READ] & 255:
+            turn()
+        if left[_READ] < 0:
+            return _READ
         tag, position = _read_varint(encoded, position)
         kind = tag & 7
         if kind == _LENGTH_DELIMITED:
@@ -107,10 +114,8 @@ def _find_excess(
                 left[name] -= 1
                 if left[name] < 0:
                     return name
-            if nested:
-                turn()
-                if excess := _find_excess(encoded, (position, position + size), nested, left, turn):
-                    return excess
+            if nested and (excess := _find_excess(encoded, (position, position + size), nested, left, turn)):
+                return excess
             position += size
         elif kind == _VARINT:
             _, position = _read_varint(encoded, position)

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator
 from functools import reduce
+from unittest.mock import MagicMock
 
 import pytest
 from google.protobuf.message import DecodeError, Message
@@ -11,6 +12,7 @@ from nnhal.errors import HalError
 from nnhal.types import ErrorStatus
 from nnhal.v1 import burst_pb2, cache_pb2, device_pb2, prepared_model_pb2, session_pb2, types_pb2
 from nnhal_service.grpc_support.request_decoding import checked_decoder
+from nnhal_service.sessions import message_limits
 from nnhal_service.sessions.limits import LIMITS, Limits
 from nnhal_service.sessions.message_limits import count_elements
 
@@ -74,6 +76,18 @@ def test_elements_of_all_subgraphs_count_together() -> None:
     check(nested((1, 1), 4) + nested((2, 1), 3) * 2)
     with pytest.raises(HalError, match="at least 11 operands"):
         check(nested((1, 1), 4) + nested((2, 1), 4) + nested((1, 1), 3))
+
+
+@pytest.mark.parametrize("filler", [b"\x18\x01", b"\x7a\x00"])
+def test_messages_with_many_fields_take_turns(filler: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are read in Python, whether they count or not: several at once would keep all others waiting."""
+    turn = MagicMock()
+    monkeypatch.setattr(message_limits, "_turn", turn)
+    check = count_elements(types_pb2.Model.DESCRIPTOR, SMALL)
+    check(field(1, filler * 4_000))
+    assert not turn.__enter__.called
+    check(field(1, filler * 5_000))
+    assert turn.__enter__.called
 
 
 @pytest.mark.parametrize("encoded", [b"\xff" * 10**6, b"\x0b" * 30, b"\x0a\xff\xff\x03" + b"\x0a" * 29, b"\x80" * 30])
