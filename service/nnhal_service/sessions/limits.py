@@ -62,6 +62,7 @@ _TABLE = (
     Limit("operands", 200_000, "One model, all its subgraphs together.", PERSISTENT),
     Limit("operations", 100_000, "One model, all its subgraphs together.", PERSISTENT),
     Limit("arguments", 1_000_000, "Inputs and outputs of a model and its operations, or of one request.", PERSISTENT),
+    Limit("operation_arguments", 20_000, "Inputs and outputs of one operation.", PERSISTENT),
     Limit("dimensions", 1_000_000, "All operands of one model together.", PERSISTENT),
     Limit("elements", 100_000, "Lists of one message that have no limit of their own.", PERSISTENT),
     Limit("subgraphs", 10_000, "Referenced subgraphs of one model.", PERSISTENT),
@@ -158,12 +159,13 @@ class Limits(dict[str, int]):
         )
         self.require("dimensions", dimensions, "the operands have")
         arguments = sum(len(graph.input_indexes) + len(graph.output_indexes) for graph in graphs)
-        arguments += sum(
+        counts = [
             len(operation.inputs) + len(operation.outputs)
             for graph in graphs
             for operation in wire.take_turns(graph.operations, proceed)
-        )
-        self.require("arguments", arguments, "the model and its operations have")
+        ]
+        self.require("arguments", arguments + sum(counts), "the model and its operations have")
+        self.require("operation_arguments", max(counts, default=0), "an operation has")
         self.require_inline(model.pools)
 
     def require_request(self, request: types_pb2.Request) -> None:

@@ -102,6 +102,8 @@ def test_check_ends_a_reading(session: Session) -> None:
 def test_limits_of_a_model(session: Session) -> None:
     with pytest.raises(HalError, match="limit arguments"):
         ReceivedModel(session, large_message(10), Limits({"arguments": 39})).read(proceed)
+    with pytest.raises(HalError, match="limit operation_arguments"):
+        ReceivedModel(session, large_message(10), Limits({"operation_arguments": 1})).read(proceed)
 
 
 def test_inline_pools(session: Session) -> None:
