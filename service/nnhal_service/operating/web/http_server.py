@@ -134,7 +134,10 @@ class _Connection(H11Protocol):
             self._timer = None
 
     def _make_room(self) -> None:
-        """End the oldest connection that waits for its client, if this host or all hosts together have too many."""
+        """End the oldest connection, if this host or all hosts together have too many: one that waits for its client.
+
+        If a host that has the most connections has none that waits, others need not: it loses one that works.
+        """
         open_connections = [each for each in self.connections if isinstance(each, _Connection)]
         hosts = Counter(each.host for each in open_connections)
         if hosts[self.host] > _MAX_OF_HOST:
@@ -143,8 +146,10 @@ class _Connection(H11Protocol):
             full = hosts.most_common(1)[0][0]
         else:
             return
-        waiting = [each for each in open_connections if each.host == full and each.waits_for_client]
-        oldest = min(waiting, key=lambda each: each.opened_at, default=self)
+        of_host = [each for each in open_connections if each.host == full]
+        waiting = [each for each in of_host if each.waits_for_client]
+        candidates = waiting or ([self] if full == self.host else of_host)
+        oldest = min(candidates, key=lambda each: each.opened_at)
         self.connections.discard(oldest)
         oldest.transport.abort()
         _ENDED.log(host=full)

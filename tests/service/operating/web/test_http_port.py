@@ -223,6 +223,24 @@ def test_requests_in_progress_are_not_ended(monkeypatch: pytest.MonkeyPatch) -> 
         assert status_from(working) == 200
 
 
+def test_hosts_with_many_requests_in_progress_keep_no_other_host_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "_MAX_CONNECTIONS", 4)
+    view, asked, may_answer = FakeView(), threading.Semaphore(0), threading.Event()
+
+    def metrics(accept: str) -> tuple[bytes, str]:
+        asked.release()
+        return str(may_answer.wait(TIMEOUT_S)).encode(), "text/plain"
+
+    monkeypatch.setattr(view, "metrics", metrics)
+    with serving(Settings(http_listen="127.0.0.1:0"), view) as address, ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(connected(address, WHOLE.replace(b"healthz", b"metrics"), "127.0.0.2"))
+            assert asked.acquire(timeout=TIMEOUT_S)
+        with connected(address, WHOLE, "127.0.0.1") as connection:
+            assert status_from(connection) == 200
+        may_answer.set()
+
+
 @pytest.mark.parametrize(
     ("sent", "status"),
     [

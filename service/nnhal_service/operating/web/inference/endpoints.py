@@ -46,8 +46,13 @@ _SEND_S = 60.0
 """Seconds that a client may take to read a response."""
 _MAX_FIELDS_BYTES = 65536
 """Largest body of a request that runs no model."""
-_DECODERS = 2
-"""Number of bodies that are decoded or encoded at once: their values take more memory than their bytes."""
+_DECODERS, _LARGE_DECODERS, _LARGE_BYTES = 2, 1, 2**16
+"""Numbers of small and of large bodies that are decoded or encoded at once, and the size from which on they are large.
+
+Their values take more memory than their bytes. Small ones do not wait for large ones.
+"""
+_CALLERS = 16
+"""Number of callers that are identified at once."""
 _NEEDS_USER = "SystemSharedMemoryRegister"
 _HEADER_LENGTH = "inference-header-content-length"
 _LENGTH_DIGITS = 18
@@ -63,6 +68,8 @@ _STATUSES = {
     grpc.StatusCode.DEADLINE_EXCEEDED: 504,
 }
 """HTTP statuses of errors; 500 for others."""
+
+_NO_HEADERS: Mapping[str, str] = {}
 
 Identify: TypeAlias = Callable[..., IdentifiedCaller]
 """Returns who calls, see `ReloadingAccess.identify`. Thread safe."""
@@ -161,7 +168,8 @@ class InferenceEndpoints:
         self._identify = identify
         self._limit = limit
         self._memory = BodyMemory()
-        self._decoders = CapacityLimiter(_DECODERS)
+        self._callers = CapacityLimiter(_CALLERS)  # not those of all: readers of metrics must not keep it waiting
+        self._decoders, self._large_decoders = CapacityLimiter(_DECODERS), CapacityLimiter(_LARGE_DECODERS)
 
     def routes(self) -> Iterator[Route]:
         """Yield the routes of an application."""
@@ -199,7 +207,7 @@ class InferenceEndpoints:
             read = read_infer_request(names["name"], names.get("version", ""), whole, int(length) if length else None)
             return read, read.message.SerializeToString()
 
-        read, encoded = await to_thread.run_sync(decode, limiter=self._decoders)
+        read, encoded = await to_thread.run_sync(decode, limiter=self._limiter(len(body), headers))
         response = await self._call(request, "ModelInfer", encoded, is_bound=read.is_bound)
 
         def encode() -> Response:
@@ -211,12 +219,16 @@ class InferenceEndpoints:
                 content, headers=more, media_type="application/octet-stream" if size else "application/json"
             )
 
-        return await to_thread.run_sync(encode, limiter=self._decoders)
+        return await to_thread.run_sync(encode, limiter=self._limiter(len(response)))
+
+    def _limiter(self, size: int, headers: Mapping[str, str] = _NO_HEADERS) -> CapacityLimiter:
+        is_large = size > _LARGE_BYTES or "content-encoding" in headers
+        return self._large_decoders if is_large else self._decoders
 
     async def _call(self, request: Request, method: str, message: Message | bytes, *, is_bound: bool = True) -> bytes:
         """Call a worker for the caller of a request."""
         identify = partial(self._identify, http_caller(request), with_user=method == _NEEDS_USER)
-        caller = await to_thread.run_sync(identify)  # keys of tokens may come from a URL
+        caller = await to_thread.run_sync(identify, limiter=self._callers)  # keys of tokens may come from a URL
         encoded = message if isinstance(message, bytes) else message.SerializeToString()
         return await self._calls.call(Call(method, encoded, caller, is_bound))
 

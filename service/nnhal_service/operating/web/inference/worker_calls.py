@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 from zlib import crc32
 
 import grpc
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 
 from nnhal.errors import DETAILS_KEY
 from nnhal_service.identity.http_caller import IdentifiedCaller
@@ -67,6 +67,7 @@ class WorkerCalls:
         self._workers: dict[str, _Worker] = {}
         self._read_at = -_REFRESH_S
         self._turns = 0
+        self._finder = CapacityLimiter(1)
 
     async def call(self, call: Call) -> bytes:
         """Return the encoded response. If no worker has received the request, another one gets it.
@@ -109,7 +110,7 @@ class WorkerCalls:
         return list(self._workers.values())[number % len(self._workers)]
 
     async def _refresh(self) -> None:
-        found = [each.folder for each in await to_thread.run_sync(self._find_workers)]
+        found = [each.folder for each in await to_thread.run_sync(self._find_workers, limiter=self._finder)]
         self._read_at = time.monotonic()
         for folder in self._workers.keys() - found:
             self._workers.pop(folder).close()
