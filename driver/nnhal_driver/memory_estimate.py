@@ -23,7 +23,7 @@ _DOCUMENT_FACTOR = 16
 def model_bytes(model: Model) -> int:
     """Return the bytes that a valid model needs, without the memory of its engine.
 
-    Of the pools, those that are bytes count: nobody else has them.
+    Of the pools, those that are bytes count: no other object has them.
     """
     operands = [operand for subgraph in model.subgraphs for operand in subgraph.operands]
     operations = [operation for subgraph in model.subgraphs for operation in subgraph.operations]

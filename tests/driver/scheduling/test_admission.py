@@ -423,7 +423,7 @@ def test_overdue_work_takes_turns_with_others() -> None:
     clock, decided = FakeClock(0), list[Ticket]()
     queue = AdmissionQueue(1, 100, clock=lambda: clock.now_ns)
     long = granted(queue, "long")
-    queue.take_turns(long, None)  # nobody waits
+    queue.take_turns(long, None)  # no other work waits
     short = granted(queue, "short", decided)
     queue.take_turns(long, None)  # its turn has not ended
     assert (decided, long.is_released) == ([], False)

@@ -13,7 +13,7 @@ from nnhal_service.identity.http_caller import IdentifiedCaller
 from nnhal_service.identity.identity import ANONYMOUS
 from nnhal_service.operating.web.inference import endpoints
 from nnhal_service.operating.web.inference.endpoints import InferenceEndpoints
-from nnhal_service.operating.web.inference.json_messages import JsonRequest
+from nnhal_service.operating.web.inference.json_messages import JsonRequest, read_infer_request
 from nnhal_service.operating.web.inference.worker_calls import Call, WorkerCalls
 
 BODY = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}]}).encode()
@@ -31,7 +31,7 @@ def test_small_requests_do_not_wait_for_large_ones(monkeypatch: pytest.MonkeyPat
     handler = InferenceEndpoints(
         cast(WorkerCalls, Worker()), lambda caller, **_: IdentifiedCaller(ANONYMOUS, "ipv4:1.2.3.4:5"), 2**20
     )
-    read, go, entered = endpoints.read_infer_request, threading.Event(), list[int]()
+    read, go, entered = read_infer_request, threading.Event(), list[int]()
 
     def read_slowly(model: str, version: str, body: bytes, length: int | None) -> JsonRequest:
         if len(body) > len(BODY):
