@@ -62,7 +62,7 @@ _TABLE = (
     Limit("operands", 200_000, "One model, all its subgraphs together.", PERSISTENT),
     Limit("operations", 100_000, "One model, all its subgraphs together.", PERSISTENT),
     Limit("arguments", 1_000_000, "Inputs and outputs of a model and its operations, or of one request.", PERSISTENT),
-    Limit("operation_arguments", 20_000, "Inputs and outputs of one operation.", PERSISTENT),
+    Limit("operation_arguments", 100_000, "Inputs and outputs of one operation.", PERSISTENT),
     Limit("dimensions", 1_000_000, "All operands of one model together.", PERSISTENT),
     Limit("elements", 100_000, "Lists of one message that have no limit of their own.", PERSISTENT),
     Limit("subgraphs", 10_000, "Referenced subgraphs of one model.", PERSISTENT),
