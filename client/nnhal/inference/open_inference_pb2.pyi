@@ -932,6 +932,7 @@ class ModelStatistics(_message.Message):
     """Milliseconds since 1970."""
     inference_count: _builtins.int
     execution_count: _builtins.int
+    """Requests that were joined have one execution together."""
     @_builtins.property
     def inference_stats(self) -> Global___InferStatistics: ...
     def __init__(

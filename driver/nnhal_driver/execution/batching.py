@@ -259,4 +259,5 @@ class BatchedModel(PreparedModel):
             return
         for member, outputs in zip(members, zip(*parts, strict=True), strict=True):
             member.outputs, member.device_ns = outputs, call.device_ns
+            member.call.is_joined = not member.leads
             member.call.queued_ns, member.call.device_ns = started_ns - member.entered_ns, call.device_ns // count

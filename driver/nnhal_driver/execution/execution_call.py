@@ -30,12 +30,14 @@ class ExecutionCall(WorkTimes):
         spans: recorder of its spans. None: neither its caller nor its configuration asks for them.
         observer: observes it when it runs; None for most.
         slot: its slot, as far as it takes turns.
+        is_joined: whether it was a part of the execution of another call.
     """
 
     owner: Hashable = None
     spans: SpanRecorder | None = None
     observer: ExecutionObserver | None = None
     slot: Slot | None = None
+    is_joined: bool = False
 
     def __init__(self, deadline_ns: int = OMITTED, cancellation: Cancellation | None = None) -> None:
         self.received_ns = time.perf_counter_ns()

@@ -16,10 +16,12 @@ class ModelCounts:
 
     Attributes:
         last_ms: time of the last success, in milliseconds since 1970.
+        executions: number of executions. Requests that are joined have one together.
         counts, ns: number and duration of each of `STAGES`.
     """
 
     last_ms: int = 0
+    executions: int = 0
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STAGES, 0))
     ns: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STAGES, 0))
 
@@ -30,10 +32,15 @@ class ModelCounts:
 
 
 class StageTimes:
-    """Times of one request."""
+    """Times of one request.
+
+    Attributes:
+        is_joined: whether it was a part of the execution of another one.
+    """
 
     def __init__(self, started_ns: int) -> None:
         self.started_ns = self._last_ns = started_ns
+        self.is_joined = False
         self.ns: dict[str, int] = {}
 
     def end(self, stage: str) -> None:
@@ -64,6 +71,7 @@ class ModelStatistics:
             counts.add("success" if is_success else "fail", duration_ns)
             if is_success:
                 counts.last_ms = time.time_ns() // 10**6
+                counts.executions += not times.is_joined
                 for stage, spent_ns in times.ns.items():
                     counts.add(stage, spent_ns)
 

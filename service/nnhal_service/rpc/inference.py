@@ -203,6 +203,7 @@ class InferenceServicer(ServicerBase, open_inference_pb2_grpc.GRPCInferenceServi
             self._limits.require("message_bytes", len(response), "the response has")
             call.note(result, len(response))
             times.end_with_queue("compute_output", call.queued_ns)
+            times.is_joined = call.is_joined
         sequence.states = run.states(result)
         return response
 
@@ -469,7 +470,7 @@ def _statistics(name: str, version: int, statistics: ModelStatistics) -> message
         version=str(version),
         last_inference=counts.last_ms,
         inference_count=number,
-        execution_count=number,
+        execution_count=counts.executions,
         inference_stats=messages.InferStatistics(**durations),
     )
 

@@ -92,6 +92,21 @@ def test_requests_of_several_clients_join(service: Service) -> None:
     run_concurrently(4, use)
 
 
+def test_joined_requests_count_as_one_execution(service: Service) -> None:
+    def counts() -> tuple[int, int]:
+        with grpc.insecure_channel(service.target) as channel:
+            request = inference.ModelStatisticsRequest(name="joined")
+            (stats,) = GRPCInferenceServiceStub(channel).ModelStatistics(request).model_stats
+        return stats.inference_count, stats.execution_count
+
+    def use(number: int) -> None:
+        infer(service.target, "joined", np.full((1, 2), number, np.float32))
+
+    requests, executions = counts()
+    run_concurrently(4, use)
+    assert counts() == (requests + 4, executions + 1)
+
+
 async def test_asyncio(service: Service) -> None:
     async with aio.connect(service.target) as device:
         assert {each.name for each in await device.models()} >= {"add", "broken", "count"}
