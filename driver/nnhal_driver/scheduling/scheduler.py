@@ -35,11 +35,12 @@ class QueueLimits:
 
 
 class Workers:
-    """Thread pool for fenced executions that have a slot. Threads start on demand. Close it when done."""
+    """Threads for fenced executions that have a slot: a pool, and more while some of them wait. Close it when done."""
 
     def __init__(self, limit: int) -> None:
         self._pool = ThreadPoolExecutor(limit, "nnhal-execute")
-        self._more = ThreadPoolExecutor(_MORE_WORKERS, "nnhal-execute-more")
+        self._most = limit + _MORE_WORKERS
+        self._more: set[threading.Thread] = set()
         self._waiting = 0
         self._lock = threading.Lock()
         self._closed = False
@@ -52,7 +53,10 @@ class Workers:
         """
         pending = [job]
         try:
-            (self._more if self._waiting else self._pool).submit(_run_pending, pending)
+            if self._waiting and len(self._more) < self._most:
+                self._start_thread(job)
+            else:
+                self._pool.submit(_run_pending, pending)
         except RuntimeError as error:
             if self._closed:
                 raise _shutting_down() from None
@@ -62,11 +66,29 @@ class Workers:
                 return
             raise out_of_memory("a thread", MemoryError(str(error))) from None
 
+    def _start_thread(self, job: Callable[[], None]) -> None:
+        """Run a job on a thread of its own. Raises RuntimeError: it cannot start, or the pool is closed."""
+
+        def run() -> None:
+            _run(job, "an execution")
+            with self._lock:
+                self._more.remove(thread)
+
+        thread = threading.Thread(target=run, name="nnhal-execute-more")
+        with self._lock:
+            if self._closed:
+                raise RuntimeError
+            thread.start()
+            self._more.add(thread)
+
     def close(self) -> None:
         """Finish the queued jobs, then end the threads."""
-        self._closed = True
+        with self._lock:
+            self._closed = True
+            more = list(self._more)
+        for thread in more:
+            thread.join()
         self._pool.shutdown()
-        self._more.shutdown()
 
     @property
     def can_wait(self) -> bool:

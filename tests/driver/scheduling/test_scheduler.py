@@ -105,3 +105,17 @@ def test_job_without_a_thread_is_rejected_and_never_runs(monkeypatch: pytest.Mon
     assert until(lambda: bool(done))
     workers.close()
     assert done == ["accepted"]
+
+
+def test_jobs_have_threads_of_their_own_while_others_wait() -> None:
+    with closing(Workers(1)) as workers:
+        go, ran = threading.Event(), threading.Event()
+        workers.submit(lambda: None if go.wait(TIMEOUT_S) else None)
+        before = threading.enumerate()
+        workers.begin_wait()
+        workers.submit(ran.set)
+        assert ran.wait(TIMEOUT_S)
+        assert until(lambda: not new_threads(before)), "a thread remains"
+        go.set()
+    with pytest.raises(HalError, match="shutting down"):
+        workers.submit(ran.set)
