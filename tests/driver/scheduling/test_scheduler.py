@@ -110,7 +110,11 @@ def test_job_without_a_thread_is_rejected_and_never_runs(monkeypatch: pytest.Mon
 def test_jobs_have_threads_of_their_own_while_others_wait() -> None:
     with closing(Workers(1)) as workers:
         go, ran = threading.Event(), threading.Event()
-        workers.submit(lambda: None if go.wait(TIMEOUT_S) else None)
+
+        def wait() -> None:
+            go.wait(TIMEOUT_S)
+
+        workers.submit(wait)
         before = threading.enumerate()
         workers.begin_wait()
         workers.submit(ran.set)
