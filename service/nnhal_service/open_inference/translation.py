@@ -14,6 +14,7 @@ from nnhal.errors import HalError, invalid_argument
 from nnhal.types import OMITTED, AnyArray, Bytes, ErrorKind, ErrorStatus, NamedModelState, Priority
 from nnhal_service.open_inference.sequences import SequenceStep
 from nnhal_service.open_inference.shared_memory import RegionPart, require_short
+from nnhal_service.repository.model_folder import LARGEST_VERSION
 from nnhal_service.repository.repository import IndexEntry, unknown_model
 from nnhal_service.repository.served_model import NamedTensor, ServedModel
 
@@ -38,8 +39,7 @@ SHARED_MEMORY = "system_shared_memory"
 """Extension that an operator allows."""
 PLATFORM, BACKEND = "tensorflow_lite", "nnhal"
 SERVER_NAME = "nnhal"
-_VERSION_DIGITS = 19
-"""Length of the largest version."""
+_VERSION_DIGITS = len(str(LARGEST_VERSION))
 _NUMBERS = {bool, int, float}
 _DATATYPE_NAMES = {dtype: name for name, dtype in DATATYPES.items()}
 _PRIORITIES = {1: Priority.HIGH, 2: Priority.MEDIUM}
@@ -386,7 +386,7 @@ def _as_array(values: Sequence[object], dtype: np.dtype[Any]) -> AnyArray:
     objects = np.asarray(values, object)  # with a type of numpy, each text takes as much as the longest one
     if not _NUMBERS.issuperset(map(type, objects.flat)):
         raise TypeError
-    array = np.asarray(objects.tolist())
+    array = np.asarray(values)
     is_rounded = array.dtype.kind == "O" or (array.dtype.kind == "f" and dtype.kind in "iu")
     return objects if is_rounded else array
 
