@@ -211,27 +211,31 @@ def _files(folder: Path) -> tuple[dict[int, FoundFile], FoundFile]:
 
 def _versions(folder: Path) -> Iterator[tuple[int, FoundFile]]:
     """Yield the files of a model by version: those in folders with numbers, or the only file."""
-    try:
-        entries = [entry for entry in sorted(os.listdir(folder)) if not entry.startswith(".")]
-    except OSError:
-        return
-    numbered = [entry for entry in entries if _VERSION.fullmatch(entry)]
+    numbered, files = _entries(folder)
     for entry in numbered:
         file = _found(folder / entry / MODEL_NAME)
         if file.mark is not None and int(entry) <= LARGEST_VERSION:
             yield int(entry), file
-    files = [entry for entry in entries if entry.endswith(SUFFIX)]
     if not numbered and len(files) == 1:
         yield 1, _found(folder / files[0])
 
 
+def _entries(folder: Path) -> tuple[list[str], list[str]]:
+    """Return the names of the versions and of the files in the folder of a model, in order."""
+    try:
+        entries = [entry for entry in sorted(os.listdir(folder)) if not entry.startswith(".")]
+    except OSError:
+        return [], []
+    numbered = [entry for entry in entries if _VERSION.fullmatch(entry)]
+    return numbered, [entry for entry in entries if entry.endswith(SUFFIX)]
+
+
 def _misnamed(folder: Path, versions: Container[int]) -> Iterator[tuple[int, str]]:
     """Yield why versions have no model, although there are files for them: these have other names."""
-    files = [path.name for path in folder.glob(f"[!.]*{SUFFIX}")]
-    numbers = [path.name for path in folder.glob("[1-9]*") if _VERSION.fullmatch(path.name)]
-    if not numbers and len(files) > 1:
-        yield 1, f"there are {', '.join(sorted(files))}; expected one file, or a folder for each version"
-    for number in numbers:
+    numbered, files = _entries(folder)
+    if not numbered and len(files) > 1:
+        yield 1, f"there are {', '.join(files)}; expected one file, or a folder for each version"
+    for number in numbered:
         other = next((folder / number).glob(f"[!.]*{SUFFIX}"), None) if int(number) not in versions else None
         if other is not None:
             yield int(number), f"there is {number}/{other.name}; expected {number}/{MODEL_NAME}"
